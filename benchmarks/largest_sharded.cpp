@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "trestle/base/units.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"

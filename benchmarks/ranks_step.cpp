@@ -11,7 +11,7 @@
 
 #include "benchmarks/sleeping_net.h"
 #include "trestle/base/stopwatch.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/models/unet.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/plan/balance.h"

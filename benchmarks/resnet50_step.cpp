@@ -21,7 +21,7 @@ trestle::Pipeline make_pipeline(const benchmarks::Job& job, const Plan& plan) {
   options.devices = trestle::parse_devices(plan.device);
   if (options.devices[0].torch.is_cpu()) trestle::cache_cpu_memory();
   options.balance = {22};
-  if (plan.channels_last) options.memory_format = at::MemoryFormat::ChannelsLast;
+  if (plan.channels_last) options.numerics.memory_format = at::MemoryFormat::ChannelsLast;
   return {trestle::models::resnet50({.width = job.width}), options};
 }
 

@@ -16,7 +16,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/units.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"
 #include "trestle/sharding/background_save.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "trestle/base/stopwatch.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"
 #include "trestle/sharding/sharded.h"

@@ -58,11 +58,11 @@ trestle::Pipeline make_pipeline(const benchmarks::Job& job, const Plan& plan,
   options.micro_batches = plan.micro_batches;
   options.schedule = plan.schedule;
   options.recompute = recompute_modes.at(plan.recompute);
-  options.threads = plan.threads;
-  options.precision = trestle::precision::parse_precision(plan.precision);
-  if (plan.channels_last) options.memory_format = at::MemoryFormat::ChannelsLast;
-  if (plan.balance.empty()) options.sample = {images};
-  if (plan.lend) options.core_lending = trestle::CoreLending::On;
+  options.cores.threads = plan.threads;
+  options.numerics.precision = trestle::precision::parse_precision(plan.precision);
+  if (plan.channels_last) options.numerics.memory_format = at::MemoryFormat::ChannelsLast;
+  if (plan.balance.empty()) options.plan.sample = {images};
+  if (plan.lend) options.cores.lending = trestle::CoreLending::On;
   return {trestle::models::unet({.width = job.width}), options};
 }
 

@@ -3,7 +3,7 @@
 //     collectives                               four ranks, threads of this process
 //     trestle launch -n 2 -- collectives        two processes; torchrun, srun and mpirun work too
 #include <torch/types.h>
-#include <trestle/comm/spawn.h>
+#include <trestle/comm/threads/spawn.h>
 #include <trestle/comm/world.h>
 #include <trestle/mesh/device_mesh.h>
 

@@ -42,7 +42,7 @@ int main() {
   trestle::PipelineOptions options{.devices = {devices[0], devices[1], devices[0], devices[1]},
                                    .balance = {3, 2, 2, 3},
                                    .micro_batches = 2,
-                                   .table = table};
+                                   .plan = {.table = table}};
   trestle::Pipeline pipeline(make_net(), options);
   const trestle::StepResult step = pipeline.step(x, y, trestle::nn::cross_entropy());
   // [table]

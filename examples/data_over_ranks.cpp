@@ -1,5 +1,5 @@
 // Each rank reads its share of the data. Four ranks stop in mid-epoch; three ranks resume.
-#include <trestle/comm/spawn.h>
+#include <trestle/comm/threads/spawn.h>
 #include <trestle/data/loader.h>
 #include <trestle/data/tensor_dataset.h>
 

@@ -7,8 +7,8 @@
 #include <torch/nn.h>
 #include <torch/optim/adamw.h>
 #include <torch/types.h>
-#include <trestle/comm/spawn.h>
-#include <trestle/train/deepspeed.h>
+#include <trestle/comm/threads/spawn.h>
+#include <trestle/deepspeed/deepspeed.h>
 
 #include <exception>
 #include <filesystem>

@@ -17,7 +17,7 @@ int main() {
   trestle::Pipeline pipeline(net, {.devices = devices,
                                    .balance = {2, 2},
                                    .micro_batches = 2,
-                                   .precision = trestle::Precision::Float16});
+                                   .numerics = {.precision = trestle::Precision::Float16}});
   torch::optim::Adam optimizer(pipeline.parameters(), 1e-2);
   trestle::precision::GradientScaler scaler;
   const auto loss = trestle::nn::cross_entropy();

@@ -3,7 +3,7 @@
 //
 //     ranks_pipeline                            three ranks, threads of this process
 //     trestle launch -n 2 -- ranks_pipeline     two processes
-#include <trestle/comm/spawn.h>
+#include <trestle/comm/threads/spawn.h>
 #include <trestle/trestle.h>
 
 #include <iostream>
@@ -44,7 +44,7 @@ std::vector<double> train(const trestle::comm::Group& group, int stages) {
                                    .balance = even(static_cast<int>(net.size()), stages),
                                    .micro_batches = 4,
                                    .schedule = "1f1b",
-                                   .threads = 1});
+                                   .cores = {.threads = 1}});
   torch::optim::Adam optimizer(pipeline.parameters(), 1e-2);  // this rank's parameters
   const bool first = pipeline.has_stage(0), last = pipeline.has_stage(stages - 1);
   std::vector<double> losses;

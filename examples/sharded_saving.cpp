@@ -1,7 +1,7 @@
 // Four ranks at level Parameters train and save; each holds a quarter of the model and its state.
 // Two ranks at level OptimizerState resume from the checkpoint, and so does one process. Both reach
 // the loss of a training that never stopped.
-#include <trestle/comm/spawn.h>
+#include <trestle/comm/threads/spawn.h>
 #include <trestle/trestle.h>
 
 #include <unistd.h>

@@ -15,7 +15,8 @@ int main() {
   const at::Tensor sample = torch::randn({32, 1, 28, 28});
   const at::Tensor expected = model->forward(sample);
 
-  trestle::Pipeline pipeline(model, {.devices = devices, .micro_batches = 4, .sample = {sample}});
+  trestle::Pipeline pipeline(
+      model, {.devices = devices, .micro_batches = 4, .plan = {.sample = {sample}}});
   // [use]
   std::cout << "layers of each stage:";
   for (const int layers : pipeline.balance()) std::cout << " " << layers;

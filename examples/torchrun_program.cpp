@@ -49,8 +49,8 @@ int work(const std::string& file) {
   trestle::Pipeline pipeline(make_net(), {.group = world.group(),
                                           .micro_batches = 4,
                                           .schedule = "1f1b",
-                                          .deadline = world.group().deadline(),
-                                          .sample = {points(0)}});
+                                          .plan = {.sample = {points(0)}},
+                                          .deadline = world.group().deadline()});
   torch::optim::Adam optimizer(pipeline.parameters(), 3e-3);
   for (int step = 0; step < 100; ++step) {
     optimizer.zero_grad();

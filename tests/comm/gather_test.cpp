@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "trestle/comm/rank_error.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 
 namespace trestle::comm {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "tests/support/run_ranks.h"
 #include "trestle/base/error.h"
+#include "trestle/comm/processes/rendezvous.h"
 #include "trestle/comm/rank_error.h"
-#include "trestle/comm/rendezvous.h"
 
 namespace trestle::testing {
 namespace {

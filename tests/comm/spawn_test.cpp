@@ -1,4 +1,4 @@
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -135,7 +135,7 @@ TEST(Spawn, GivesRanksTheirWorld) {
 
 // Expects that waiting ranks wake within a second and that the caller gets rank 2's exception.
 template <class Wait>
-void expect_woken(Wait wait) {
+void expect_woken_by_exception(Wait wait) {
   std::atomic<int> woken = 0;
   const auto begin = std::chrono::steady_clock::now();
   try {
@@ -163,11 +163,11 @@ void expect_woken(Wait wait) {
 }
 
 TEST(Spawn, FailureWakesRanksInCollective) {
-  expect_woken([](World& world) { world.group().barrier(); });
+  expect_woken_by_exception([](World& world) { world.group().barrier(); });
 }
 
 TEST(Spawn, FailureWakesRanksThatWaitForEachOther) {
-  expect_woken([](World& world) {
+  expect_woken_by_exception([](World& world) {
     at::Tensor tensor = torch::ones({4});
     world.group().receive(tensor, 1 - world.rank(), 1).wait();
   });

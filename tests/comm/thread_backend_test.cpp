@@ -1,5 +1,5 @@
 // The thread backend's interface for libtorch's own code.
-#include "trestle/comm/thread_backend.h"
+#include "trestle/comm/threads/thread_backend.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "trestle/comm/rank_error.h"
-#include "trestle/comm/thread_board.h"
+#include "trestle/comm/threads/thread_board.h"
 
 namespace trestle::comm {
 namespace {

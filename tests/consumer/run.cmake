@@ -24,8 +24,8 @@ run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/install)
 file(RENAME ${WORK}/install ${WORK}/elsewhere)
 
 file(GLOB_RECURSE headers RELATIVE ${WORK}/elsewhere/include ${WORK}/elsewhere/include/*.h)
-foreach(inside trestle/train/font.h trestle/train/canvas.h trestle/schedule/rendezvous.h trestle/schedule/unit_times.h
-               trestle/view/svg_writer.h trestle/pipeline/stage.h trestle/base/text.h)
+foreach(inside trestle/view/chart/font.h trestle/view/chart/canvas.h trestle/schedule/rendezvous.h trestle/schedule/unit_times.h
+               trestle/view/svg_writer.h trestle/pipeline/execute/stage.h trestle/base/text.h)
   if(inside IN_LIST headers)
     message(FATAL_ERROR "${inside} is not for users, but was installed")
   endif()

@@ -2,7 +2,7 @@
 #include "trestle/sharding/data_parallel.h"
 
 #include "tests/cuda/async_devices.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/device/event.h"
 #include "trestle/device/transfer.h"
 #include "trestle/sharding/sync_batch_norm.h"

@@ -142,7 +142,7 @@ TEST_F(OnePipeline, DropoutIsKeyed) {
                             .balance = balance,
                             .micro_batches = 4,
                             .recompute = recompute,
-                            .seed = 3});
+                            .numerics = {.seed = 3}});
     pipeline.step(
         torch::ones({8, 16}), at::Tensor(),
         nn::additive("mean", [](const at::Tensor& y, const at::Tensor&) { return y.mean(); }));

@@ -57,7 +57,7 @@ extern at::Tensor gradient;
 void compute();
 // [trestle/comm/world.h]
 #include <torch/types.h>
-// [trestle/comm/spawn.h]
+// [trestle/comm/threads/spawn.h]
 #include <torch/types.h>
 // [trestle/device/clock.h]
 extern const at::Device device;
@@ -113,7 +113,7 @@ extern int batches_seen;
 #include <torch/nn.h>
 extern torch::nn::Sequential model;
 extern const at::Tensor mini_batch;
-// [trestle/pipeline/profile_layers.h]
+// [trestle/pipeline/profile/profile_layers.h]
 #include "trestle/plan/balance.h"
 extern const nn::Layers net;
 extern const at::Tensor images;
@@ -126,7 +126,7 @@ void work();
 // [trestle/optim/clip_grad_norm.h]
 #include "trestle/nn/layers.h"
 extern nn::Layers net;
-// [trestle/optim/deepspeed_rate.h]
+// [trestle/deepspeed/config/rate.h]
 #include "trestle/optim/factory.h"
 extern torch::optim::Optimizer& optimizer;
 void train(int step);
@@ -226,7 +226,7 @@ extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
 extern const nn::Loss loss;
 // [trestle/train/measure.h]
 #include <iostream>
-// [trestle/train/sweep.h]
+// [trestle/train/sweep/sweep.h]
 #include <iostream>
 // [trestle/train/trainer.h]
 #include <iostream>
@@ -242,7 +242,7 @@ struct World {
 };
 extern const World world;
 void step(const at::Tensor& inputs, const at::Tensor& targets);
-// [trestle/recipe/deepspeed_config.h]
+// [trestle/deepspeed/config/config.h]
 #include <iostream>
 // [trestle/data/sampler.h]
 #include "trestle/data/dataset.h"
@@ -298,7 +298,7 @@ extern std::unique_ptr<torch::optim::Optimizer> optimizer;
 #include "trestle/sharding/sharded.h"
 extern const nn::Layers net;
 extern const DeviceMesh mesh;
-// [trestle/train/shard_timeline.h]
+// [trestle/parallel/shard_timeline.h]
 #include "trestle/base/files.h"
 #include "trestle/sharding/sharded.h"
 #include "trestle/view/svg.h"
@@ -347,7 +347,7 @@ extern const DeviceMesh mesh;
 #include "trestle/sharding/sharded.h"
 extern World world;
 extern const nn::Layers net;
-// [trestle/train/parallelize.h]
+// [trestle/parallel/parallelize.h]
 #include "trestle/nn/layers.h"
 #include "trestle/nn/loss.h"
 #include "trestle/optim/factory.h"
@@ -380,13 +380,13 @@ void release_weights();
 // [trestle/device/random_tape.h]
 extern at::Tensor x, y, z;
 at::Tensor dropout(const at::Tensor& x);
-// [trestle/train/deepspeed.h]
+// [trestle/deepspeed/deepspeed.h]
 #include <torch/torch.h>
 extern World world;
 extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
 struct NetImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x);
 };
-// [trestle/train/levels.h]
+// [trestle/train/levels/levels.h]
 #include <iostream>
 nn::Layers make_net();

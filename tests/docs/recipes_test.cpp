@@ -6,7 +6,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/recipe/recipe_fields.h"
-#include "trestle/train/data_set.h"
+#include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/field_help.h"
 
 // docs/recipes.md lists the tables of fields and data sets. TRESTLE_UPDATE_DOCS=1 in the

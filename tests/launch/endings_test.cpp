@@ -6,10 +6,10 @@
 namespace trestle::launch {
 namespace {
 
-using testing::AllOf;
-using testing::ContainsRegex;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(LaunchEndings, SuccessOfAllRanksIsSuccess) {
   const Outcome outcome = run_launcher(on_ranks(3, "sleep 0.$RANK"));

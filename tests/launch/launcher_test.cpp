@@ -17,10 +17,10 @@ namespace trestle::launch {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
-using testing::UnorderedElementsAre;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 fs::path scratch(const std::string& name) {
   const fs::path folder =

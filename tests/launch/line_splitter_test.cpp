@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using Lines = std::vector<std::string>;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 struct Splitter {
   LineSplitter splitter;

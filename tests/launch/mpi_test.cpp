@@ -5,8 +5,8 @@
 namespace trestle::launch {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // Recorded from `mpirun -n 3` of Open MPI 5.0.11: local ranks may be ordered differently.
 const FakeEnvironment openmpi = {{"OMPI_COMM_WORLD_LOCAL_RANK", "2"},

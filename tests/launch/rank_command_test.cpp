@@ -14,7 +14,7 @@
 namespace trestle::launch {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(RankCommand, EachRankHasTorchrunsVariables) {
   const auto commands =
@@ -143,10 +143,10 @@ TEST(Cores, AreSplitIntoNeighbours) {
 
 TEST(Cores, AreKnownForThisProcess) { EXPECT_GE(allowed_cores().size(), 1u); }
 
-TEST(Ending, IsDescribedInWords) {
+TEST(ExitStatus, IsDescribedInWords) {
   EXPECT_EQ(describe({.code = 3}), "exited with code 3");
   EXPECT_EQ(describe({.signal = 9}), "was killed by signal 9 (SIGKILL)");
-  EXPECT_EQ(Ending{.signal = 11}.exit_code(), 139);
+  EXPECT_EQ(ExitStatus{.signal = 11}.exit_code(), 139);
   EXPECT_EQ(describe_ranks({2}), "rank 2");
   EXPECT_EQ(describe_ranks({0, 1, 3}), "ranks 0, 1, 3");
   EXPECT_EQ(describe_ranks({0, 2, 3, 4, 5, 6, 9}), "ranks 0, 2 to 6, 9");

@@ -7,8 +7,8 @@
 namespace trestle::launch {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // Recorded from `torchrun --no-python --nproc-per-node 2 --max-restarts 1` of torch 2.13.
 const FakeEnvironment torchrun = {

@@ -13,9 +13,9 @@
 namespace trestle::launch {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A script that counts signals for a while after the first one and exits normally.
 std::string counting(const std::string& signal) {
@@ -53,7 +53,7 @@ TEST(LaunchSignals, CtrlCOnTerminalArrivesOnce) {
   std::string seen;
   bool sent = false;
   char piece[4096];
-  for (ssize_t got = 0; (got = read(terminal, piece, sizeof piece)) > 0;) {
+  for (ssize_t got = 0; (got = ::read(terminal, piece, sizeof piece)) > 0;) {
     seen.append(piece, static_cast<std::size_t>(got));
     if (sent || count_of("ready", seen) < 2) continue;
     sent = true;

@@ -5,26 +5,26 @@
 namespace trestle::launch {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // The fourth task of `srun --nodes=3 --ntasks=5`.
-const FakeEnvironment step = {{"SLURM_JOB_ID", "4711"},
-                              {"SLURM_STEP_ID", "2"},
-                              {"SLURM_STEPID", "2"},
-                              {"SLURM_PROCID", "3"},
-                              {"SLURM_LOCALID", "1"},
-                              {"SLURM_NODEID", "1"},
-                              {"SLURM_NTASKS", "5"},
-                              {"SLURM_STEP_NUM_TASKS", "5"},
-                              {"SLURM_STEP_NUM_NODES", "3"},
-                              {"SLURM_STEP_TASKS_PER_NODE", "2(x2),1"},
-                              {"SLURM_TASKS_PER_NODE", "16(x4)"},
-                              {"SLURM_STEP_NODELIST", "node[01-02,07]"},
-                              {"SLURM_NODELIST", "login3,node[01-07]"}};
+const FakeEnvironment slurm_step = {{"SLURM_JOB_ID", "4711"},
+                                    {"SLURM_STEP_ID", "2"},
+                                    {"SLURM_STEPID", "2"},
+                                    {"SLURM_PROCID", "3"},
+                                    {"SLURM_LOCALID", "1"},
+                                    {"SLURM_NODEID", "1"},
+                                    {"SLURM_NTASKS", "5"},
+                                    {"SLURM_STEP_NUM_TASKS", "5"},
+                                    {"SLURM_STEP_NUM_NODES", "3"},
+                                    {"SLURM_STEP_TASKS_PER_NODE", "2(x2),1"},
+                                    {"SLURM_TASKS_PER_NODE", "16(x4)"},
+                                    {"SLURM_STEP_NODELIST", "node[01-02,07]"},
+                                    {"SLURM_NODELIST", "login3,node[01-07]"}};
 
 TEST(Slurm, ReadsTaskOfStep) {
-  const RankEnvironment found = read(step);
+  const RankEnvironment found = read(slurm_step);
   EXPECT_EQ(found.source, "slurm");
   EXPECT_EQ(found.rank, 3);
   EXPECT_EQ(found.world_size, 5);
@@ -37,36 +37,37 @@ TEST(Slurm, ReadsTaskOfStep) {
 }
 
 TEST(Slurm, ReadsTaskCountOfLastNode) {
-  const RankEnvironment found =
-      read(with(step, {{"SLURM_PROCID", "4"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "2"}}));
+  const RankEnvironment found = read(
+      with(slurm_step, {{"SLURM_PROCID", "4"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "2"}}));
   EXPECT_EQ(found.local_size, 1);
   EXPECT_EQ(found.node, 2);
 }
 
 TEST(Slurm, DerivesOnePortPerStep) {
-  const int port = read(step).port;
+  const int port = read(slurm_step).port;
   EXPECT_GE(port, 20000);
   EXPECT_LT(port, 32768);
   EXPECT_EQ(
-      read(with(step, {{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}})).port,
+      read(with(slurm_step, {{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}}))
+          .port,
       port);
-  EXPECT_NE(read(with(step, {{"SLURM_STEP_ID", "3"}, {"SLURM_STEPID", "3"}})).port, port);
-  EXPECT_NE(read(with(step, {{"SLURM_JOB_ID", "4712"}})).port, port);
+  EXPECT_NE(read(with(slurm_step, {{"SLURM_STEP_ID", "3"}, {"SLURM_STEPID", "3"}})).port, port);
+  EXPECT_NE(read(with(slurm_step, {{"SLURM_JOB_ID", "4712"}})).port, port);
 }
 
 TEST(Slurm, AcceptsGivenAddressAndPort) {
   const RankEnvironment found =
-      read(with(step, {{"MASTER_ADDR", "fast0"}, {"MASTER_PORT", "12345"}}));
+      read(with(slurm_step, {{"MASTER_ADDR", "fast0"}, {"MASTER_PORT", "12345"}}));
   EXPECT_EQ(found.address, "fast0");
   EXPECT_EQ(found.port, 12345);
 }
 
 TEST(Slurm, OneNodeNeedsNoName) {
-  const RankEnvironment found = read(with(step, {{"SLURM_NODEID", "0"},
-                                                 {"SLURM_LOCALID", "3"},
-                                                 {"SLURM_STEP_TASKS_PER_NODE", "5"},
-                                                 {"SLURM_STEP_NODELIST", "-"},
-                                                 {"SLURM_NODELIST", "-"}}));
+  const RankEnvironment found = read(with(slurm_step, {{"SLURM_NODEID", "0"},
+                                                       {"SLURM_LOCALID", "3"},
+                                                       {"SLURM_STEP_TASKS_PER_NODE", "5"},
+                                                       {"SLURM_STEP_NODELIST", "-"},
+                                                       {"SLURM_NODELIST", "-"}}));
   EXPECT_EQ(found.address, "127.0.0.1");
   EXPECT_EQ(found.local_size, 5);
 }
@@ -87,11 +88,12 @@ TEST(Slurm, AcceptsOlderVariableNames) {
 TEST(Slurm, IgnoresShellsOfAllocation) {
   // The batch script, the interactive shell, and an allocation without a step.
   for (const char* number : {"4294967291", "4294967290", "4294967294", "batch", ""})
-    EXPECT_EQ(read(with(step, {{"SLURM_STEP_ID", number}, {"SLURM_STEPID", number}})).source,
+    EXPECT_EQ(read(with(slurm_step, {{"SLURM_STEP_ID", number}, {"SLURM_STEPID", number}})).source,
               "one rank")
         << number;
-  EXPECT_EQ(read(with(step, {{"SLURM_STEP_ID", "-"}, {"SLURM_STEPID", "-"}})).source, "one rank");
-  EXPECT_EQ(read(with(step, {{"SLURM_PROCID", "-"}})).source, "one rank");
+  EXPECT_EQ(read(with(slurm_step, {{"SLURM_STEP_ID", "-"}, {"SLURM_STEPID", "-"}})).source,
+            "one rank");
+  EXPECT_EQ(read(with(slurm_step, {{"SLURM_PROCID", "-"}})).source, "one rank");
 }
 
 TEST(Slurm, OneTaskIsOneRank) {
@@ -103,45 +105,48 @@ TEST(Slurm, OneTaskIsOneRank) {
 }
 
 TEST(Slurm, AcceptsPmiOfSrunOnly) {
-  EXPECT_EQ(read(with(step, {{"PMI_RANK", "3"}, {"PMI_SIZE", "5"}})).source, "slurm");
-  EXPECT_THAT(refusal(with(step, {{"PMI_RANK", "2"}, {"PMI_SIZE", "5"}})),
+  EXPECT_EQ(read(with(slurm_step, {{"PMI_RANK", "3"}, {"PMI_SIZE", "5"}})).source, "slurm");
+  EXPECT_THAT(refusal(with(slurm_step, {{"PMI_RANK", "2"}, {"PMI_SIZE", "5"}})),
               AllOf(HasSubstr("SLURM_PROCID=3"), HasSubstr("PMI_RANK=2")));
 }
 
 TEST(Slurm, MpirunInsideJobCounts) {
   // mpirun's helper on the second node is task 1 of 2 of a step; its ranks inherit the variables.
-  const RankEnvironment found = read(with(step, {{"SLURM_PROCID", "1"},
-                                                 {"SLURM_STEP_NUM_TASKS", "2"},
-                                                 {"OMPI_COMM_WORLD_RANK", "6"},
-                                                 {"OMPI_COMM_WORLD_SIZE", "8"},
-                                                 {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
-                                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
-                                                 {"MASTER_ADDR", "node01"}}));
+  const RankEnvironment found = read(with(slurm_step, {{"SLURM_PROCID", "1"},
+                                                       {"SLURM_STEP_NUM_TASKS", "2"},
+                                                       {"OMPI_COMM_WORLD_RANK", "6"},
+                                                       {"OMPI_COMM_WORLD_SIZE", "8"},
+                                                       {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                                                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                                                       {"MASTER_ADDR", "node01"}}));
   EXPECT_EQ(found.source, "openmpi");
   EXPECT_EQ(found.rank, 6);
   EXPECT_EQ(found.world_size, 8);
 }
 
 TEST(Slurm, NamesMissingAndInvalidVariables) {
-  EXPECT_THAT(refusal(with(step, {{"SLURM_LOCALID", "-"}})), HasSubstr("SLURM_LOCALID is not set"));
-  EXPECT_THAT(refusal(with(step, {{"SLURM_NODEID", "-"}})), HasSubstr("SLURM_NODEID is not set"));
-  EXPECT_THAT(refusal(with(step, {{"SLURM_NTASKS", "-"}, {"SLURM_STEP_NUM_TASKS", "-"}})),
+  EXPECT_THAT(refusal(with(slurm_step, {{"SLURM_LOCALID", "-"}})),
+              HasSubstr("SLURM_LOCALID is not set"));
+  EXPECT_THAT(refusal(with(slurm_step, {{"SLURM_NODEID", "-"}})),
+              HasSubstr("SLURM_NODEID is not set"));
+  EXPECT_THAT(refusal(with(slurm_step, {{"SLURM_NTASKS", "-"}, {"SLURM_STEP_NUM_TASKS", "-"}})),
               HasSubstr("SLURM_STEP_NUM_TASKS or SLURM_NTASKS or SLURM_NPROCS is not set"));
-  EXPECT_THAT(refusal(with(step, {{"SLURM_PROCID", "five"}})), HasSubstr("SLURM_PROCID=five"));
-  EXPECT_THAT(refusal(with(step, {{"SLURM_PROCID", "5"}})),
+  EXPECT_THAT(refusal(with(slurm_step, {{"SLURM_PROCID", "five"}})),
+              HasSubstr("SLURM_PROCID=five"));
+  EXPECT_THAT(refusal(with(slurm_step, {{"SLURM_PROCID", "5"}})),
               HasSubstr("SLURM_PROCID=5 is not below SLURM_STEP_NUM_TASKS=5"));
-  EXPECT_THAT(refusal(with(step, {{"SLURM_LOCALID", "2"}})), HasSubstr("SLURM_LOCALID=2"));
-  EXPECT_THAT(refusal(with(step, {{"SLURM_NODEID", "3"}})),
+  EXPECT_THAT(refusal(with(slurm_step, {{"SLURM_LOCALID", "2"}})), HasSubstr("SLURM_LOCALID=2"));
+  EXPECT_THAT(refusal(with(slurm_step, {{"SLURM_NODEID", "3"}})),
               AllOf(HasSubstr("SLURM_NODEID=3"), HasSubstr("3 nodes")));
-  EXPECT_THAT(refusal(with(step, {{"SLURM_STEP_TASKS_PER_NODE", "2(x3)"}})),
+  EXPECT_THAT(refusal(with(slurm_step, {{"SLURM_STEP_TASKS_PER_NODE", "2(x3)"}})),
               AllOf(HasSubstr("SLURM_STEP_TASKS_PER_NODE=2(x3) means 6 tasks"),
                     HasSubstr("SLURM_STEP_NUM_TASKS=5")));
-  EXPECT_THAT(
-      refusal(with(step, {{"SLURM_STEP_TASKS_PER_NODE", "-"}, {"SLURM_TASKS_PER_NODE", "-"}})),
-      HasSubstr("SLURM_STEP_TASKS_PER_NODE is not set"));
-  EXPECT_THAT(refusal(with(step, {{"SLURM_STEP_NODELIST", "node[01-"}})),
+  EXPECT_THAT(refusal(with(slurm_step,
+                           {{"SLURM_STEP_TASKS_PER_NODE", "-"}, {"SLURM_TASKS_PER_NODE", "-"}})),
+              HasSubstr("SLURM_STEP_TASKS_PER_NODE is not set"));
+  EXPECT_THAT(refusal(with(slurm_step, {{"SLURM_STEP_NODELIST", "node[01-"}})),
               AllOf(HasSubstr("node[01-"), HasSubstr("SLURM_STEP_NODELIST")));
-  EXPECT_THAT(refusal(with(step, {{"SLURM_STEP_NODELIST", "-"}, {"SLURM_NODELIST", "-"}})),
+  EXPECT_THAT(refusal(with(slurm_step, {{"SLURM_STEP_NODELIST", "-"}, {"SLURM_NODELIST", "-"}})),
               HasSubstr("SLURM_STEP_NODELIST and MASTER_ADDR"));
 }
 

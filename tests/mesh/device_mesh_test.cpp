@@ -3,15 +3,17 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/comm/rank_error.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 
 namespace trestle {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using support::message_of;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using Ranks = std::vector<int>;
 
 // The sum of a group's ranks, computed by its own all-reduce.
@@ -96,33 +98,26 @@ TEST(DeviceMesh, GroupsEqualLayoutsGroups) {
     });
 }
 
-// The message of a rank's UsageError.
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "taken";
-}
-
 TEST(DeviceMesh, ExplainsInvalidMeshes) {
   spawn(4, [](World& world) {
-    EXPECT_THAT(refusal([&] {
+    EXPECT_THAT(message_of<UsageError>([&] {
                   DeviceMesh(world, {{"replicate", 2}, {"shard", 4}});
                 }),
                 AllOf(HasSubstr("2 x 4 = 8 ranks, but there are 4"), HasSubstr("shard=2")));
     const DeviceMesh mesh(world, {{"replicate", 2}, {"shard", 2}});
-    EXPECT_THAT(refusal([&] { mesh.group("shart"); }), HasSubstr("did you mean 'shard'?"));
-    EXPECT_THAT(refusal([&] { mesh.flatten({"shard", "replicate"}, "data"); }), HasSubstr("order"));
+    EXPECT_THAT(message_of<UsageError>([&] { mesh.group("shart"); }),
+                HasSubstr("did you mean 'shard'?"));
+    EXPECT_THAT(message_of<UsageError>([&] {
+                  mesh.flatten({"shard", "replicate"}, "data");
+                }),
+                HasSubstr("order"));
   });
 }
 
 TEST(DeviceMesh, NamesDifferencesBetweenMeshes) {
   spawn(4, [](World& world) {
     const bool odd = world.rank() == 2;
-    const std::string said = refusal([&] {
+    const std::string said = message_of<UsageError>([&] {
       DeviceMesh(world, {{odd ? "row" : "replicate", 2}, {odd ? "column" : "shard", 2}});
     });
     EXPECT_THAT(said,

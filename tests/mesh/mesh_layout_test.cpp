@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/random.h"
 #include "trestle/base/text.h"
@@ -12,20 +13,11 @@
 namespace trestle::mesh {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using support::message_of;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using Groups = std::vector<std::vector<int>>;
 using Names = std::vector<std::string>;
-
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "taken";
-}
 
 const MeshLayout hsdp({{"replicate", 2}, {"shard", 4}});
 
@@ -111,27 +103,37 @@ TEST(MeshLayout, IsParsedAndPrinted) {
 }
 
 TEST(MeshLayout, ExplainsInvalidRequests) {
-  EXPECT_THAT(refusal([] { hsdp.check_size(6); }),
+  EXPECT_THAT(message_of<UsageError>([] { hsdp.check_size(6); }),
               AllOf(HasSubstr("replicate=2,shard=4 has 2 x 4 = 8 ranks, but there are 6"),
                     HasSubstr("With shard=3 it has 6.")));
-  EXPECT_THAT(refusal([] { hsdp.check_size(4); }),
+  EXPECT_THAT(message_of<UsageError>([] { hsdp.check_size(4); }),
               HasSubstr("With replicate=1 or shard=2 it has 4."));
-  EXPECT_THAT(refusal([] { hsdp.check_size(7); }), HasSubstr("Start 8 ranks"));
-  EXPECT_EQ(refusal([] { hsdp.check_size(8); }), "taken");
-  EXPECT_THAT(refusal([] { hsdp.size("shart"); }), HasSubstr("did you mean 'shard'?"));
-  EXPECT_THAT(refusal([] { hsdp.groups({"shard", "replicate"}); }), HasSubstr("order"));
-  EXPECT_THAT(refusal([] { hsdp.groups({"shard", "shard"}); }), HasSubstr("twice"));
-  EXPECT_THAT(refusal([] { hsdp.groups({}); }), HasSubstr("at least one mesh dimension"));
-  EXPECT_THAT(refusal([] {
+  EXPECT_THAT(message_of<UsageError>([] { hsdp.check_size(7); }), HasSubstr("Start 8 ranks"));
+  EXPECT_EQ(message_of<UsageError>([] { hsdp.check_size(8); }), "nothing was thrown");
+  EXPECT_THAT(message_of<UsageError>([] { hsdp.size("shart"); }),
+              HasSubstr("did you mean 'shard'?"));
+  EXPECT_THAT(message_of<UsageError>([] {
+                hsdp.groups({"shard", "replicate"});
+              }),
+              HasSubstr("order"));
+  EXPECT_THAT(message_of<UsageError>([] { hsdp.groups({"shard", "shard"}); }), HasSubstr("twice"));
+  EXPECT_THAT(message_of<UsageError>([] { hsdp.groups({}); }),
+              HasSubstr("at least one mesh dimension"));
+  EXPECT_THAT(message_of<UsageError>([] {
                 hsdp.flattened({"replicate", "shard"}, "shard");
               }),
               HasSubstr("already"));
-  EXPECT_THAT(refusal([] { hsdp.flattened({"shard"}, "a-b"); }), HasSubstr("'a-b' is not a valid name"));
-  EXPECT_THAT(refusal([] { hsdp.rank({0, 4}); }), HasSubstr("coordinate 4 along 'shard'"));
-  EXPECT_THAT(refusal([] { hsdp.rank({0}); }), HasSubstr("1 coordinates"));
-  EXPECT_THAT(refusal([] { hsdp.coordinates(8); }), HasSubstr("rank 8 is not in the mesh"));
-  EXPECT_THAT(refusal([] { hsdp.slice(8, {"shard"}); }), HasSubstr("rank 8"));
-  EXPECT_THAT(refusal([] { MeshLayout({}); }), HasSubstr("at least one"));
+  EXPECT_THAT(message_of<UsageError>([] { hsdp.flattened({"shard"}, "a-b"); }),
+              HasSubstr("'a-b' is not a valid name"));
+  EXPECT_THAT(message_of<UsageError>([] {
+                hsdp.rank({0, 4});
+              }),
+              HasSubstr("coordinate 4 along 'shard'"));
+  EXPECT_THAT(message_of<UsageError>([] { hsdp.rank({0}); }), HasSubstr("1 coordinates"));
+  EXPECT_THAT(message_of<UsageError>([] { hsdp.coordinates(8); }),
+              HasSubstr("rank 8 is not in the mesh"));
+  EXPECT_THAT(message_of<UsageError>([] { hsdp.slice(8, {"shard"}); }), HasSubstr("rank 8"));
+  EXPECT_THAT(message_of<UsageError>([] { MeshLayout({}); }), HasSubstr("at least one"));
 }
 
 MeshLayout random_mesh(Random& random) {

@@ -17,7 +17,7 @@ using support::chain;
 using support::input;
 using support::message_of;
 using support::target;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Runs mini-batches of `sizes` in turn, each scaled by its share of the total weight.
 double accumulate(Pipeline& pipeline, const at::Tensor& x, const at::Tensor& y,
@@ -69,7 +69,8 @@ TEST(Accumulation, DrawsRandomNumbersOfLargerMiniBatch) {
     return layers;
   };
   const nn::Layers whole = net(), parts = net();
-  const PipelineOptions options = {.devices = virtual_devices(2), .balance = {1, 2}, .seed = 9};
+  const PipelineOptions options = {
+      .devices = virtual_devices(2), .balance = {1, 2}, .numerics = {.seed = 9}};
   PipelineOptions six = options, two = options;
   six.micro_batches = 6;
   two.micro_batches = 2;
@@ -104,7 +105,7 @@ TEST(Accumulation, RefusesInvalidStepOptions) {
     return message_of<UsageError>(
         [&] { pipeline.step(input(), target(), nn::cross_entropy(), options); });
   };
-  EXPECT_THAT(refusal({.first_micro_batch = 1}), HasSubstr("goes on with the step before"));
+  EXPECT_THAT(refusal({.first_micro_batch = 1}), HasSubstr("continues the previous step"));
   EXPECT_THAT(refusal({.first_micro_batch = -1}), HasSubstr("is negative"));
   EXPECT_THAT(refusal({.gradient_scale = std::numeric_limits<double>::infinity()}),
               HasSubstr("cannot be scaled by inf"));

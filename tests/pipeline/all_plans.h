@@ -22,8 +22,6 @@ struct Parts {
   }
 };
 
-inline at::Tensor add(at::Tensor x, at::Tensor skip) { return x + skip; }
-
 struct Plan {
   std::vector<int> balance;
   std::vector<Device> devices;
@@ -67,7 +65,7 @@ inline PipelineOptions options_of(const Plan& plan, int micro_batches) {
   return {.devices = plan.devices,
           .balance = plan.balance,
           .micro_batches = micro_batches,
-          .recompute_per_stage = plan.recompute};
+          .plan = {.recompute_per_stage = plan.recompute}};
 }
 
 }  // namespace trestle::support

@@ -17,10 +17,9 @@ using support::chain;
 using support::distance;
 using support::message_of;
 using support::WatchDog;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-constexpr int width = 6;
-constexpr int samples = 11;
+constexpr int width_of_chain = 6, rows_of_batch = 11;
 
 // Four stages, four micro-batches.
 Pipeline make_pipeline(const nn::Layers& net, std::vector<Device> devices,
@@ -41,13 +40,13 @@ std::vector<Device> on_cpu() { return std::vector<Device>(4, cpu_device()); }
 
 // A user's layers before and after the pipeline.
 struct Around {
-  torch::nn::Linear before{width, width};
-  torch::nn::Linear after{width, 3};
+  torch::nn::Linear before{width_of_chain, width_of_chain};
+  torch::nn::Linear after{width_of_chain, 3};
 
   Around(at::Device first, at::Device last) {
     torch::manual_seed(9);
-    before = torch::nn::Linear(width, width);
-    after = torch::nn::Linear(width, 3);
+    before = torch::nn::Linear(width_of_chain, width_of_chain);
+    after = torch::nn::Linear(width_of_chain, 3);
     before->to(first, at::kDouble);
     after->to(last, at::kDouble);
   }
@@ -80,7 +79,7 @@ void expect_same(const std::vector<at::Tensor>& expected, const std::vector<at::
 // The gradients of the plain model on the CPU with the same layers around it.
 std::vector<at::Tensor> plain_gradients(const at::Tensor& x, const at::Tensor& y,
                                         bool input_needs_grad) {
-  const nn::Layers net = chain(4, width);
+  const nn::Layers net = chain(4, width_of_chain);
   Around around(at::kCPU, at::kCPU);
   at::Tensor h = around.before(x);
   if (!input_needs_grad) h = h.detach();
@@ -112,10 +111,10 @@ void check(const std::vector<Device>& devices, bool input_needs_grad,
            std::optional<at::Device> nested_on = {}) {
   const WatchDog dog("a caller's backward");
   torch::manual_seed(1);
-  const at::Tensor x = torch::randn({samples, width}, at::kDouble);
-  const at::Tensor y = torch::randint(3, {samples});
+  const at::Tensor x = torch::randn({rows_of_batch, width_of_chain}, at::kDouble);
+  const at::Tensor y = torch::randint(3, {rows_of_batch});
   const auto expected = plain_gradients(x, y, input_needs_grad);
-  const nn::Layers net = chain(4, width);
+  const nn::Layers net = chain(4, width_of_chain);
   Pipeline pipeline = make_pipeline(net, devices);
   Around around(devices.front().torch, devices.back().torch);
   for (int round = 0; round < 5; ++round) {
@@ -160,10 +159,10 @@ TEST(CallersBackward, RunsInsideBackwardOfEachDevice) {
 TEST(CallersBackward, RunsTwoOppositePipelinesInTwoThreads) {
   const WatchDog dog("two opposite pipelines", std::chrono::seconds(100));
   torch::manual_seed(1);
-  const at::Tensor x = torch::randn({samples, width}, at::kDouble);
-  const at::Tensor y = torch::randint(3, {samples});
+  const at::Tensor x = torch::randn({rows_of_batch, width_of_chain}, at::kDouble);
+  const at::Tensor y = torch::randint(3, {rows_of_batch});
   const auto expected = plain_gradients(x, y, true);
-  const nn::Layers nets[2] = {chain(4, width), chain(4, width)};
+  const nn::Layers nets[2] = {chain(4, width_of_chain), chain(4, width_of_chain)};
   std::atomic<int> rounds = 0;
   std::atomic<int> wrong = 0;
   std::vector<std::thread> users;
@@ -193,9 +192,9 @@ TEST(CallersBackward, RunsTwoOppositePipelinesInTwoThreads) {
 // One forward through one pipeline, for tests that differ in what follows.
 struct OneForward {
   WatchDog dog{"one forward"};
-  nn::Layers net = chain(4, width);
+  nn::Layers net = chain(4, width_of_chain);
   std::optional<Pipeline> pipeline = make_pipeline(net, spread());
-  at::Tensor x = torch::ones({samples, width}, at::kDouble).requires_grad_();
+  at::Tensor x = torch::ones({rows_of_batch, width_of_chain}, at::kDouble).requires_grad_();
   at::Tensor loss = pipeline->forward(x).square().mean();
 };
 
@@ -204,7 +203,7 @@ TEST(CallersBackward, RunsTwoForwardsBeforeTwoBackwards) {
   const at::Tensor second = a.pipeline->forward(2 * a.x.detach()).square().mean();
   a.loss.backward();
   second.backward();
-  const nn::Layers plain = chain(4, width);
+  const nn::Layers plain = chain(4, width_of_chain);
   plain.forward(a.x.detach()).square().mean().backward();
   plain.forward(2 * a.x.detach()).square().mean().backward();
   for (std::size_t i = 0; i < plain.parameters().size(); ++i)
@@ -214,7 +213,7 @@ TEST(CallersBackward, RunsTwoForwardsBeforeTwoBackwards) {
 TEST(CallersBackward, RunsOneBackwardThroughSumOfTwoForwards) {
   OneForward a;
   (a.loss + a.pipeline->forward(2 * a.x).square().mean()).backward();
-  const nn::Layers plain = chain(4, width);
+  const nn::Layers plain = chain(4, width_of_chain);
   const at::Tensor x = a.x.detach().clone().requires_grad_();
   (plain.forward(x).square().mean() + plain.forward(2 * x).square().mean()).backward();
   EXPECT_LT(distance(x.grad(), a.x.grad()), 1e-10);
@@ -249,7 +248,7 @@ TEST(CallersBackward, WorksAfterPipelineIsDestroyed) {
   OneForward a;
   a.pipeline.reset();
   a.loss.backward();
-  const nn::Layers plain = chain(4, width);
+  const nn::Layers plain = chain(4, width_of_chain);
   plain.forward(a.x.detach()).square().mean().backward();
   EXPECT_LT(distance(plain.parameters()[0].grad(), a.net.parameters()[0].grad()), 1e-10);
 }
@@ -259,10 +258,10 @@ TEST(CallersBackward, SumsGradientOfScalarInputOverMicroBatches) {
   auto make = [] {
     nn::Layers net(2);
     net.add("scale", [](at::Tensor x, at::Tensor by) { return x * by; });
-    net.add("rest", chain(2, width));
+    net.add("rest", chain(2, width_of_chain));
     return net;
   };
-  const at::Tensor x = torch::ones({5, width}, at::kDouble);
+  const at::Tensor x = torch::ones({5, width_of_chain}, at::kDouble);
   Pipeline pipeline(make(), {.devices = virtual_devices(2), .balance = {2, 2}, .micro_batches = 3});
   const at::Tensor by = torch::tensor(2.0, at::kDouble).requires_grad_();
   pipeline.forward(nn::Values{x, by})[0].sum().backward();
@@ -277,9 +276,9 @@ TEST(CallersBackward, KeepsTypeOfOutOfMemoryError) {
     for (const bool nested : {false, true}) {
       SCOPED_TRACE(failing);
       const WatchDog dog("out of memory in a backward");
-      nn::Layers net = chain(4, width);
+      nn::Layers net = chain(4, width_of_chain);
       Pipeline pipeline = make_pipeline(net, devices, Recompute::Never);
-      const at::Tensor x = torch::ones({samples, width}, at::kDouble);
+      const at::Tensor x = torch::ones({rows_of_batch, width_of_chain}, at::kDouble);
       const at::Tensor loss = pipeline.forward(x).square().mean();
       const at::Device device = devices[failing].torch;
       if (failing < 3) set_budget(device, memory_usage(device).current + 1);

@@ -18,7 +18,7 @@ using support::input;
 using support::message_of;
 using support::target;
 using support::width;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 using Make = std::function<nn::Layers()>;
 
@@ -65,7 +65,7 @@ torch::nn::Linear linear() {
 }
 
 // Begins and ends with a layer that has parameters, so that a gradient crosses each cut.
-Make around(std::function<void(nn::Layers&)> middle) {
+Make between_linears(std::function<void(nn::Layers&)> middle) {
   return [middle] {
     torch::manual_seed(4);
     nn::Layers net;
@@ -77,14 +77,14 @@ Make around(std::function<void(nn::Layers&)> middle) {
 }
 
 TEST(Boundaries, CarryTuples) {
-  expect_same_everywhere(around([](nn::Layers& net) {
+  expect_same_everywhere(between_linears([](nn::Layers& net) {
     net.add("fork", [](at::Tensor x) { return std::make_tuple(x.tanh(), x * 2, x.relu()); });
     net.add("join", [](at::Tensor a, at::Tensor b, at::Tensor c) { return a * b + c; });
   }));
 }
 
 TEST(Boundaries, CarryIntegersAndBooleans) {
-  expect_same_everywhere(around([](nn::Layers& net) {
+  expect_same_everywhere(between_linears([](nn::Layers& net) {
     net.add("find", [](at::Tensor x) { return std::make_tuple(x, x.argmax(1), x > 0); });
     net.add("use", [](at::Tensor x, at::Tensor index, at::Tensor mask) {
       return x.masked_fill(mask, 0.5) + x.gather(1, index.unsqueeze(1));
@@ -93,28 +93,28 @@ TEST(Boundaries, CarryIntegersAndBooleans) {
 }
 
 TEST(Boundaries, CarryNone) {
-  expect_same_everywhere(around([](nn::Layers& net) {
+  expect_same_everywhere(between_linears([](nn::Layers& net) {
     net.add("maybe", [](at::Tensor x) { return std::make_tuple(x, at::Tensor()); });
     net.add("take", [](at::Tensor x, std::optional<at::Tensor> y) { return y ? *y : x * 3; });
   }));
 }
 
 TEST(Boundaries, CarryFloatsWithoutGradient) {
-  expect_same_everywhere(around([](nn::Layers& net) {
+  expect_same_everywhere(between_linears([](nn::Layers& net) {
     net.add("scale", [](at::Tensor x) { return std::make_tuple(x, x.detach().abs().amax(1)); });
     net.add("use", [](at::Tensor x, at::Tensor by) { return x / (1 + by.unsqueeze(1)); });
   }));
 }
 
 TEST(Boundaries, CarryValueWithoutGradientPath) {
-  expect_same_everywhere(around([](nn::Layers& net) {
+  expect_same_everywhere(between_linears([](nn::Layers& net) {
     net.add("two", [](at::Tensor x) { return std::make_tuple(x, x * 2); });
     net.add("ignore", [](at::Tensor x, at::Tensor y) { return x + y.detach(); });
   }));
 }
 
 TEST(Boundaries, AllowInPlaceLayers) {
-  expect_same_everywhere(around([](nn::Layers& net) {
+  expect_same_everywhere(between_linears([](nn::Layers& net) {
     net.add("add", [](at::Tensor x) { return x.add_(1); });
     net.add("mul", [](at::Tensor x) { return x.mul_(3); });
     net.add("relu", torch::nn::ReLU(torch::nn::ReLUOptions().inplace(true)));
@@ -122,7 +122,7 @@ TEST(Boundaries, AllowInPlaceLayers) {
 }
 
 TEST(Boundaries, CarryViews) {
-  expect_same_everywhere(around([](nn::Layers& net) {
+  expect_same_everywhere(between_linears([](nn::Layers& net) {
     net.add("turn", [](at::Tensor x) { return x.view({-1, 2, 3}).transpose(1, 2); });
     net.add("part", [](at::Tensor x) { return std::make_tuple(x.select(2, 0), x.select(2, 1)); });
     net.add("back", [](at::Tensor a, at::Tensor b) { return torch::cat({a, b}, 1); });
@@ -139,7 +139,7 @@ struct IdentityFunction : torch::autograd::Function<IdentityFunction> {
 };
 
 TEST(Boundaries, AllowAutogradFunctionThatReturnsItsInput) {
-  expect_same_everywhere(around([](nn::Layers& net) {
+  expect_same_everywhere(between_linears([](nn::Layers& net) {
     net.add("one", [](at::Tensor x) { return IdentityFunction::apply(x); });
     net.add("two", [](at::Tensor x) { return IdentityFunction::apply(x); });
   }));
@@ -181,7 +181,7 @@ TEST(Boundaries, AllowRaggedAndShortBatches) {
 TEST(Boundaries, AllowChangingShapes) {
   const support::WatchDog dog("changing shapes");
   // The first sample determines the number of columns, so each micro-batch has its own shapes.
-  const auto make = around([](nn::Layers& net) {
+  const auto make = between_linears([](nn::Layers& net) {
     net.add("cut", [](at::Tensor x) {
       const auto columns = 1 + (x[0][0].item<double>() > 0 ? x.size(0) : 0);
       return x.narrow(1, 0, std::min<std::int64_t>(columns, width));

@@ -1,5 +1,5 @@
 // Transfers of tensors between ranks, and the order of events on their devices.
-#include "trestle/pipeline/channel.h"
+#include "trestle/pipeline/transport/channel.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
@@ -12,8 +12,8 @@
 namespace trestle::pipeline {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 const at::Device producer(at::kPrivateUse1, 0);
 const at::Device consumer(at::kPrivateUse1, 1);

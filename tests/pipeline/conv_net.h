@@ -6,7 +6,7 @@
 // A small net on two virtual devices, for tests of memory.
 namespace trestle::support {
 
-inline constexpr int classes = 5;
+inline constexpr int conv_classes = 5;
 
 inline at::Tensor images(std::int64_t count) {
   torch::manual_seed(2);
@@ -14,7 +14,7 @@ inline at::Tensor images(std::int64_t count) {
 }
 inline at::Tensor labels(std::int64_t count) {
   torch::manual_seed(3);
-  return torch::randint(classes, {count});
+  return torch::randint(conv_classes, {count});
 }
 
 // Three times conv, norm, relu, with a pool before the third, then a classifier: 12 layers. A cut
@@ -32,7 +32,7 @@ inline nn::Layers conv_net(int channels = 16) {
     net.add("relu" + number, torch::nn::ReLU());
   }
   net.add("mean", [](at::Tensor x) { return x.mean({2, 3}); });
-  net.add("out", torch::nn::Linear(4 * channels, classes));
+  net.add("out", torch::nn::Linear(4 * channels, conv_classes));
   return net;
 }
 

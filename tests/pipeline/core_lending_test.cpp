@@ -22,8 +22,7 @@ std::vector<at::Tensor> gradients(CoreLending lending, int runs = 1) {
   Pipeline pipeline(net, {.devices = virtual_devices(2),
                           .balance = {3, 4},
                           .micro_batches = 4,
-                          .threads = 1,
-                          .core_lending = lending});
+                          .cores = {.threads = 1, .lending = lending}});
   for (int run = 0; run < runs; ++run) {
     pipeline.zero_grad();
     pipeline.step(small::input(), small::target(), nn::cross_entropy());
@@ -78,8 +77,7 @@ TEST(CoreLending, ReachesForwardAndBackward) {
   Pipeline pipeline(net, {.devices = virtual_devices(2),
                           .balance = {1, 2},
                           .micro_batches = 2,
-                          .threads = 1,
-                          .core_lending = CoreLending::On});
+                          .cores = {.threads = 1, .lending = CoreLending::On}});
   const at::Tensor x = small::input().requires_grad_();
   pipeline.forward(x * 1).sum().backward();  // gives the first layer a backward
   const int all = core_count();
@@ -102,8 +100,7 @@ TEST(CoreLending, LeavesThreadCountOfOtherThreads) {
   Pipeline pipeline(net, {.devices = virtual_devices(2),
                           .balance = {3, 4},
                           .micro_batches = 4,
-                          .threads = 1,
-                          .core_lending = CoreLending::On});
+                          .cores = {.threads = 1, .lending = CoreLending::On}});
   const int workers_own = in_a_new_thread();  // a pipeline's workers set their count explicitly
   for (int step = 0; step < 3; ++step) {
     pipeline.step(small::input(), small::target(), nn::cross_entropy());
@@ -117,8 +114,7 @@ TEST(CoreLending, IsOffWhenRanksShareDevice) {
   Pipeline pipeline(support::chain(4), {.devices = {device, device},
                                         .balance = {3, 4},
                                         .micro_batches = 2,
-                                        .threads = 1,
-                                        .core_lending = CoreLending::On});
+                                        .cores = {.threads = 1, .lending = CoreLending::On}});
   const auto table = pipeline.schedule();
   for (const auto& rank : table.ranks)
     for (const auto& action : rank) EXPECT_EQ(action.threads, 0);
@@ -128,8 +124,7 @@ TEST(CoreLending, ProfileMeasuresItsSpeedUp) {
   Pipeline pipeline(support::chain(4), {.devices = virtual_devices(2),
                                         .balance = {3, 4},
                                         .micro_batches = 2,
-                                        .threads = 1,
-                                        .core_lending = CoreLending::On});
+                                        .cores = {.threads = 1, .lending = CoreLending::On}});
   const auto costs = pipeline.profile({small::input()}, small::target(), nn::cross_entropy());
   for (const auto& stage : costs.stages) EXPECT_GT(stage.lent_speed_up, 0);
 }

@@ -4,19 +4,18 @@
 
 #include "tests/pipeline/support.h"
 #include "trestle/base/error.h"
-#include "trestle/pipeline/cut.h"
+#include "trestle/pipeline/execute/cut.h"
 
 namespace trestle::pipeline {
 namespace {
 
+using support::add;
+using support::main_route;
 using support::message_of;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 at::Tensor same(at::Tensor x) { return x; }
-at::Tensor add(at::Tensor a, at::Tensor b) { return a + b; }
-
-schedule::Route main_route(int from) { return {from, from + 1, false, "main"}; }
 
 std::vector<schedule::Route> skips(const Cut& plan) {
   std::vector<schedule::Route> result;
@@ -138,7 +137,7 @@ TEST(Cut, ReportsAllErrorsOfBalanceAtOnce) {
   EXPECT_THAT(message_of<UsageError>([] {
                 cut(support::chain(3).graph(), {0, 2});
               }),
-              testing::AllOf(HasSubstr("covers 2 layers"), HasSubstr("a stage without layers")));
+              ::testing::AllOf(HasSubstr("covers 2 layers"), HasSubstr("a stage without layers")));
 }
 
 }  // namespace

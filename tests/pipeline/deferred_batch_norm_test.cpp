@@ -33,11 +33,11 @@ torch::nn::BatchNorm2d norm(std::optional<double> momentum) {
   return torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(channels).momentum(momentum));
 }
 
-at::Tensor images(std::int64_t count, int seed = 1) {
+at::Tensor normed_images(std::int64_t count, int seed = 1) {
   torch::manual_seed(seed);
   return torch::randn({count, channels, 5, 6}, at::kDouble) * 3 + 2;
 }
-at::Tensor classes(std::int64_t count) {
+at::Tensor normed_classes(std::int64_t count) {
   torch::manual_seed(2);
   return torch::randint(3, {count});
 }
@@ -68,7 +68,7 @@ PipelineOptions options(std::vector<int> balance, int micro_batches, Recompute r
           .balance = balance,
           .micro_batches = micro_batches,
           .recompute = recompute,
-          .batch_norm = statistics};
+          .numerics = {.batch_norm = statistics}};
 }
 
 void expect_near(const NamedTensors& expected, const NamedTensors& actual, double tolerance) {
@@ -87,8 +87,8 @@ TEST(DeferredBatchNorm, T78RunningStatisticsAreOfWholeBatch) {
         const nn::Layers net = norm_first(momentum);
         Pipeline pipeline(net, options({1, 2}, micro_batches, recompute));
         for (int step = 0; step < 3; ++step) {
-          whole.forward(images(11, step));  // 11 samples as 3, 3, 3 and 2
-          pipeline.step(images(11, step), classes(11), nn::cross_entropy());
+          whole.forward(normed_images(11, step));  // 11 samples as 3, 3, 3 and 2
+          pipeline.step(normed_images(11, step), normed_classes(11), nn::cross_entropy());
           expect_near(whole.named_buffers(), net.named_buffers(), 1e-12);
         }
       }
@@ -99,12 +99,12 @@ TEST(DeferredBatchNorm, T78RunningStatisticsAreOfWholeBatch) {
 TEST(DeferredBatchNorm, T77OutputsAndGradientsEqualBatchNormOfEachMicroBatch) {
   for (const int micro_batches : {1, 4}) {
     for (const Recompute recompute : modes) {  // T112: including the norm's weight and bias
-      const at::Tensor x = images(10);
+      const at::Tensor x = normed_images(10);
       const auto expected =
-          oracle::looped(two_norms(), x, classes(10), nn::cross_entropy(), micro_batches);
+          oracle::looped(two_norms(), x, normed_classes(10), nn::cross_entropy(), micro_batches);
       const nn::Layers net = two_norms();
       Pipeline pipeline(net, options({2, 2}, micro_batches, recompute));
-      const double loss = pipeline.step(x, classes(10), nn::cross_entropy()).loss;
+      const double loss = pipeline.step(x, normed_classes(10), nn::cross_entropy()).loss;
       // Buffers differ on purpose.
       EXPECT_NEAR(loss, expected.loss, 1e-12);
       EXPECT_LE(
@@ -115,8 +115,8 @@ TEST(DeferredBatchNorm, T77OutputsAndGradientsEqualBatchNormOfEachMicroBatch) {
 }
 
 TEST(DeferredBatchNorm, T77InputGradientEqualsBatchNormOfEachMicroBatch) {
-  const at::Tensor x = images(8).requires_grad_();
-  const at::Tensor same = images(8).requires_grad_();
+  const at::Tensor x = normed_images(8).requires_grad_();
+  const at::Tensor same = normed_images(8).requires_grad_();
   const nn::Layers plain = norm_first();
   at::Tensor expected;
   for (const auto& piece : same.chunk(4)) {
@@ -144,7 +144,7 @@ TEST(DeferredBatchNorm, T79SkipsNormsWithoutTracking) {
   oracle::in_double(net);
   frozen->eval();
   Pipeline pipeline(net, options({2, 2}, 2, Recompute::Always));
-  pipeline.step(images(8), at::zeros({8}, at::kLong), nn::cross_entropy());
+  pipeline.step(normed_images(8), at::zeros({8}, at::kLong), nn::cross_entropy());
   EXPECT_EQ(frozen->running_mean.abs().max().item<double>(), 0);
   EXPECT_EQ(frozen->num_batches_tracked.item<std::int64_t>(), 0);
 }
@@ -153,11 +153,12 @@ TEST(DeferredBatchNorm, T80EvaluationIsPlain) {
   const nn::Layers whole = norm_first();
   const nn::Layers net = norm_first();
   Pipeline pipeline(net, options({1, 2}, 4, Recompute::Never));
-  whole.forward(images(8));
-  pipeline.step(images(8), classes(8), nn::cross_entropy());
+  whole.forward(normed_images(8));
+  pipeline.step(normed_images(8), normed_classes(8), nn::cross_entropy());
   nn::Layers plain = whole;
   plain.eval();
-  EXPECT_LE(distance(plain.forward(images(6, 7)), pipeline.evaluate(images(6, 7))), 1e-12);
+  EXPECT_LE(distance(plain.forward(normed_images(6, 7)), pipeline.evaluate(normed_images(6, 7))),
+            1e-12);
 }
 
 // T81, T82: after a trained layer, only the first step's inputs are equal.
@@ -179,9 +180,9 @@ TEST(DeferredBatchNorm, T82StatisticsAgreeInFirstStepAndMayDifferAfterwards) {
   for (int step = 0; step < 5; ++step) {
     whole.zero_grad();
     pipeline.zero_grad();
-    const at::Tensor y = whole.forward(images(8, step));
-    torch::nn::functional::cross_entropy(y, classes(8)).backward();
-    const auto done = pipeline.step(images(8, step), classes(8), nn::cross_entropy(),
+    const at::Tensor y = whole.forward(normed_images(8, step));
+    torch::nn::functional::cross_entropy(y, normed_classes(8)).backward();
+    const auto done = pipeline.step(normed_images(8, step), normed_classes(8), nn::cross_entropy(),
                                     {.output = StepOptions::Output::Keep});
     // each micro-batch is normalized by its own statistics
     EXPECT_GT(distance(y, done.output), 1e-3);
@@ -193,13 +194,14 @@ TEST(DeferredBatchNorm, T82StatisticsAgreeInFirstStepAndMayDifferAfterwards) {
   EXPECT_GT(apart[1], 1e-9);
   EXPECT_LE(apart[4], 0.1);
   whole.eval();
-  EXPECT_LE(distance(whole.forward(images(6, 9)), pipeline.evaluate(images(6, 9))), 0.1);
+  EXPECT_LE(distance(whole.forward(normed_images(6, 9)), pipeline.evaluate(normed_images(6, 9))),
+            0.1);
 }
 
 TEST(DeferredBatchNorm, T83StatisticsHaveNoGradFn) {
   const nn::Layers net = two_norms();
   Pipeline pipeline(net, options({2, 2}, 4, Recompute::Never));
-  pipeline.step(images(8), classes(8), nn::cross_entropy());
+  pipeline.step(normed_images(8), normed_classes(8), nn::cross_entropy());
   for (const auto& [name, buffer] : net.named_buffers()) {
     EXPECT_FALSE(buffer.requires_grad()) << name;
     EXPECT_FALSE(buffer.grad_fn()) << name;
@@ -208,10 +210,10 @@ TEST(DeferredBatchNorm, T83StatisticsHaveNoGradFn) {
 
 TEST(DeferredBatchNorm, FindsNormsInsideModulesAndInSeveralStages) {
   // The second norm's input is the first norm's output of each micro-batch, merged over all.
-  const at::Tensor x = images(9);
+  const at::Tensor x = normed_images(9);
   const nn::Layers net = two_norms();
   Pipeline pipeline(net, options({1, 1, 2}, 3, Recompute::Always));
-  pipeline.step(x, classes(9), nn::cross_entropy());
+  pipeline.step(x, normed_classes(9), nn::cross_entropy());
   const nn::Layers plain = two_norms();
   auto* const block = dynamic_cast<BlockImpl*>(plain.graph().layers[1].module.make().get());
   ASSERT_NE(block, nullptr);
@@ -240,11 +242,11 @@ TEST(DeferredBatchNorm, FailedStepChangesNeitherStatisticsNorMomentum) {
   });
   oracle::in_double(net);
   Pipeline pipeline(net, options({2}, 3, Recompute::Never));
-  EXPECT_THROW(pipeline.step(images(8), at::zeros({8}, at::kLong), nn::cross_entropy()),
+  EXPECT_THROW(pipeline.step(normed_images(8), at::zeros({8}, at::kLong), nn::cross_entropy()),
                std::exception);
   EXPECT_EQ(layer->options.momentum(), 0.3);
   EXPECT_EQ(layer->num_batches_tracked.item<std::int64_t>(), 0);
-  pipeline.step(images(9), at::zeros({9}, at::kLong), nn::cross_entropy());
+  pipeline.step(normed_images(9), at::zeros({9}, at::kLong), nn::cross_entropy());
   EXPECT_EQ(layer->num_batches_tracked.item<std::int64_t>(), 1);
 }
 
@@ -252,7 +254,7 @@ TEST(BatchNormStatistics, EachRunUpdatesAgainWhenRecomputed) {
   const auto batches = [](BatchNormStatistics statistics, Recompute recompute) {
     const nn::Layers net = norm_first();
     Pipeline pipeline(net, options({1, 2}, 4, recompute, statistics));
-    pipeline.step(images(8), classes(8), nn::cross_entropy());
+    pipeline.step(normed_images(8), normed_classes(8), nn::cross_entropy());
     return net.named_buffers()[2].second.item<std::int64_t>();
   };
   EXPECT_EQ(batches(BatchNormStatistics::WholeBatch, Recompute::Always), 1);

@@ -15,8 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 using support::message_of;
 using support::WatchDog;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 struct OwnError : std::exception {
   int number = 7;
@@ -38,7 +38,7 @@ struct InBackward : torch::autograd::Function<InBackward> {
 };
 
 // Three stages, each with a trap that can throw.
-struct Net {
+struct TrappedNet {
   std::function<void()> forward[3] = {[] {}, [] {}, [] {}};
   std::function<void()> backward[3] = {[] {}, [] {}, [] {}};
   std::atomic<int> forwards[3] = {0, 0, 0};
@@ -90,7 +90,7 @@ void expect_kept(std::function<Exception()> make, const std::string& text, bool 
           SCOPED_TRACE(schedule + ", stage " + std::to_string(stage) +
                        (backward ? ", backward" : ", forward"));
           const WatchDog dog("an exception");
-          Net net;
+          TrappedNet net;
           Pipeline pipeline(net.layers(), three_stages(schedule, recompute));
           (backward ? net.backward : net.forward)[stage] = third_time(make);
           const std::string message =
@@ -138,7 +138,7 @@ TEST(Failures, ShapeErrorNamesLayerAndShapes) {
 
 TEST(Failures, FailingStageStopsAllStages) {
   const WatchDog dog("a failing stage");
-  Net net;
+  TrappedNet net;
   auto options = three_stages();
   options.micro_batches = 8;
   Pipeline pipeline(net.layers(), options);
@@ -161,13 +161,13 @@ TEST(Failures, FailingStageStopsAllStages) {
 
 TEST(Failures, DeadlineNamesWaitingAndAwaitedRank) {
   const WatchDog dog("a deadline");
-  Net net;
+  TrappedNet net;
   auto options = three_stages();
   options.deadline = 1s;  // much longer than any healthy step, even on a busy machine
   Pipeline pipeline(net.layers(), options);
   std::atomic<bool> sleepy = true;
   net.forward[0] = [&] {
-    if (net.forwards[0] == 2 && sleepy.exchange(false)) std::this_thread::sleep_for(4s);
+    if (net.forwards[0] == 2 && sleepy.exchange(false)) std::this_thread::sleep_for(2s);
   };
   const std::string message =
       message_of<DeadlineError>([&] { pipeline.step(batch(), batch(), loss()); });
@@ -180,7 +180,7 @@ TEST(Failures, DeadlineNamesWaitingAndAwaitedRank) {
 TEST(Failures, KeepTypeInCallersBackwardAndInEvaluate) {
   for (int stage = 0; stage < 3; ++stage) {
     const WatchDog dog("a caller's failure");
-    Net net;
+    TrappedNet net;
     Pipeline pipeline(net.layers(), three_stages());
     net.backward[stage] = third_time<OwnError>([] { return OwnError(); });
     const at::Tensor output = pipeline.forward(batch());
@@ -194,7 +194,7 @@ TEST(Failures, KeepTypeInCallersBackwardAndInEvaluate) {
 
 TEST(Failures, LossErrorNamesLossAndShapes) {
   const WatchDog dog("a loss");
-  Net net;
+  TrappedNet net;
   Pipeline pipeline(net.layers(), three_stages("1f1b"));
   const nn::Loss broken = nn::additive("broken", [](const at::Tensor&, const at::Tensor&) {
     throw OwnError();
@@ -210,7 +210,7 @@ TEST(Failures, LossErrorNamesLossAndShapes) {
 }
 
 TEST(Failures, NamePlaceOnPlainCpu) {
-  Net net;
+  TrappedNet net;
   Pipeline pipeline(net.layers(), {.balance = {2, 2, 2}, .micro_batches = 4});
   net.forward[1] = third_time<UsageError>([] { return UsageError("do not"); });
   EXPECT_THAT(message_of<UsageError>([&] { pipeline.step(batch(), batch(), loss()); }),

@@ -10,6 +10,7 @@
 namespace trestle {
 namespace {
 
+using support::add;
 using support::distance;
 using support::input;
 using support::message_of;
@@ -19,11 +20,9 @@ using support::Parts;
 using support::Plan;
 using support::plans;
 using support::target;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 enum class Tap { None, BeforeRelu, AfterRelu };
-
-at::Tensor add(at::Tensor x, at::Tensor skip) { return x + skip; }
 
 // Three linear layers; a ReLU and a skip connection follow the first.
 nn::Layers layers(const Parts& parts, bool in_place, Tap tap) {
@@ -38,12 +37,12 @@ nn::Layers layers(const Parts& parts, bool in_place, Tap tap) {
   return net;
 }
 
-struct Outcome {
+struct LossAndGradients {
   double loss = 0;
   std::vector<at::Tensor> gradients;  // of the parameters and of the input
 };
 
-void collect(Outcome& outcome, const Parts& parts) {
+void collect(LossAndGradients& outcome, const Parts& parts) {
   for (const auto& linear : parts.linear) {
     for (const auto& parameter : linear->parameters())
       outcome.gradients.push_back(parameter.grad().defined() ? parameter.grad().cpu().clone()
@@ -58,7 +57,7 @@ void autocast(bool enabled) {
 }
 
 // The same net in plain libtorch on the whole batch.
-Outcome plain(bool in_place, Tap tap, bool with_autocast, at::ScalarType dtype) {
+LossAndGradients plain(bool in_place, Tap tap, bool with_autocast, at::ScalarType dtype) {
   const Parts parts(dtype);
   const at::Tensor x = input(dtype).requires_grad_();
   autocast(with_autocast);
@@ -71,13 +70,14 @@ Outcome plain(bool in_place, Tap tap, bool with_autocast, at::ScalarType dtype) 
   autocast(false);
   const at::Tensor loss = torch::nn::functional::cross_entropy(y.to(dtype), target());
   loss.backward();
-  Outcome outcome{.loss = loss.item<double>(), .gradients = {}};
+  LossAndGradients outcome{.loss = loss.item<double>(), .gradients = {}};
   collect(outcome, parts);
   outcome.gradients.push_back(x.grad());
   return outcome;
 }
 
-void expect_close(const Outcome& expected, const Outcome& actual, double tolerance) {
+void expect_close(const LossAndGradients& expected, const LossAndGradients& actual,
+                  double tolerance) {
   EXPECT_NEAR(expected.loss, actual.loss, tolerance * std::max(1.0, std::abs(expected.loss)));
   ASSERT_LE(actual.gradients.size(), expected.gradients.size());
   for (std::size_t i = 0; i < actual.gradients.size(); ++i) {
@@ -90,7 +90,7 @@ void expect_close(const Outcome& expected, const Outcome& actual, double toleran
 
 // Runs step() twice, so that the second run uses what the first one learnt.
 void check_step(const Plan& plan, bool in_place, Tap tap, bool with_autocast, at::ScalarType dtype,
-                const Outcome& expected, double tolerance) {
+                const LossAndGradients& expected, double tolerance) {
   const Parts parts(dtype);
   Pipeline pipeline(layers(parts, in_place, tap), options_of(plan, 4));
   for (int round = 0; round < 2; ++round) {
@@ -100,7 +100,8 @@ void check_step(const Plan& plan, bool in_place, Tap tap, bool with_autocast, at
     const auto loss = nn::additive("cross_entropy", [&](const at::Tensor& y, const at::Tensor& t) {
       return torch::nn::functional::cross_entropy(y.to(dtype), t);
     });
-    Outcome actual{.loss = pipeline.step(input(dtype), target(), loss).loss, .gradients = {}};
+    LossAndGradients actual{.loss = pipeline.step(input(dtype), target(), loss).loss,
+                            .gradients = {}};
     autocast(false);
     collect(actual, parts);
     expect_close(expected, actual, tolerance);
@@ -109,7 +110,7 @@ void check_step(const Plan& plan, bool in_place, Tap tap, bool with_autocast, at
 
 // Runs a caller's backward, which gives the input's gradient too.
 void check_backward(const Plan& plan, bool in_place, Tap tap, bool with_autocast,
-                    at::ScalarType dtype, const Outcome& expected, double tolerance) {
+                    at::ScalarType dtype, const LossAndGradients& expected, double tolerance) {
   const Parts parts(dtype);
   Pipeline pipeline(layers(parts, in_place, tap), options_of(plan, 3));
   const at::Tensor x = input(dtype).requires_grad_();
@@ -119,13 +120,13 @@ void check_backward(const Plan& plan, bool in_place, Tap tap, bool with_autocast
   const at::Tensor loss =
       torch::nn::functional::cross_entropy(y.to(dtype), target().to(y.device()));
   loss.backward();
-  Outcome actual{.loss = loss.item<double>(), .gradients = {}};
+  LossAndGradients actual{.loss = loss.item<double>(), .gradients = {}};
   collect(actual, parts);
   actual.gradients.push_back(x.grad());
   expect_close(expected, actual, tolerance);
 }
 
-class InPlaceMatrix : public testing::TestWithParam<std::tuple<bool, Tap, bool>> {};
+class InPlaceMatrix : public ::testing::TestWithParam<std::tuple<bool, Tap, bool>> {};
 
 TEST_P(InPlaceMatrix, EqualsPlainLibtorchOrIsRefusedUnderEveryPlan) {
   const support::WatchDog dog("in place", std::chrono::seconds(100));
@@ -134,7 +135,7 @@ TEST_P(InPlaceMatrix, EqualsPlainLibtorchOrIsRefusedUnderEveryPlan) {
   const auto dtype = with_autocast ? at::kFloat : at::kDouble;
   const double tolerance = with_autocast ? 0.04 : 1e-9;
   const bool refused = in_place && tap == Tap::BeforeRelu;
-  const Outcome expected = plain(in_place, tap, with_autocast, dtype);
+  const LossAndGradients expected = plain(in_place, tap, with_autocast, dtype);
   for (const Plan& plan : plans(tap == Tap::None ? 4 : 5)) {
     SCOPED_TRACE(name_of(plan));
     if (!refused) {
@@ -150,17 +151,18 @@ TEST_P(InPlaceMatrix, EqualsPlainLibtorchOrIsRefusedUnderEveryPlan) {
   }
 }
 
-std::string matrix_name(const testing::TestParamInfo<std::tuple<bool, Tap, bool>>& info) {
+std::string matrix_name(const ::testing::TestParamInfo<std::tuple<bool, Tap, bool>>& info) {
   const auto [in_place, tap, with_autocast] = info.param;
   const char* taps[] = {"NoTap", "TapBefore", "TapAfter"};
   return text(in_place ? "InPlace" : "OutOfPlace", taps[static_cast<int>(tap)],
               with_autocast ? "Autocast" : "");
 }
-INSTANTIATE_TEST_SUITE_P(
-    All, InPlaceMatrix,
-    testing::Combine(testing::Bool(), testing::Values(Tap::None, Tap::BeforeRelu, Tap::AfterRelu),
-                     testing::Bool()),
-    matrix_name);
+INSTANTIATE_TEST_SUITE_P(All, InPlaceMatrix,
+                         ::testing::Combine(::testing::Bool(),
+                                            ::testing::Values(Tap::None, Tap::BeforeRelu,
+                                                              Tap::AfterRelu),
+                                            ::testing::Bool()),
+                         matrix_name);
 
 }  // namespace
 }  // namespace trestle

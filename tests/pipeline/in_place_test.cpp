@@ -8,6 +8,7 @@
 namespace trestle {
 namespace {
 
+using support::add;
 using support::distance;
 using support::input;
 using support::message_of;
@@ -18,10 +19,8 @@ using support::Plan;
 using support::plans;
 using support::target;
 using support::width;
-using testing::AllOf;
-using testing::HasSubstr;
-
-at::Tensor add(at::Tensor x, at::Tensor skip) { return x + skip; }
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // Expects the same refusal under all cuts, devices and recompute modes.
 void expect_refused_everywhere(const std::function<nn::Layers()>& make, const std::string& what) {
@@ -215,8 +214,8 @@ TEST(InPlace, PassThroughStageKeepsInputForRecomputation) {
   Pipeline pipeline(net, {.devices = std::vector<Device>(4, virtual_devices(1)[0]),
                           .balance = {1, 1, 1, 1},
                           .micro_batches = 4,
-                          .recompute_per_stage = {Recompute::Never, Recompute::Always,
-                                                  Recompute::Never, Recompute::Never}});
+                          .plan = {.recompute_per_stage = {Recompute::Never, Recompute::Always,
+                                                           Recompute::Never, Recompute::Never}}});
   for (int step = 0; step < 50; ++step) {
     pipeline.zero_grad();
     pipeline.step(input(at::kDouble), target(), nn::cross_entropy());
@@ -239,7 +238,7 @@ TEST(InPlace, ProfilesSequentialWithInPlaceLayers) {
     torch::nn::Sequential net = make();
     PipelineOptions options{.devices = virtual_devices(2), .micro_batches = 2};
     const at::Tensor x = input(at::kDouble);
-    if (sampled) options.sample = {x};
+    if (sampled) options.plan.sample = {x};
     Pipeline pipeline(net, options);
     pipeline.step(x, target(), nn::cross_entropy());
     EXPECT_TRUE(torch::equal(x, input(at::kDouble)));
@@ -248,7 +247,7 @@ TEST(InPlace, ProfilesSequentialWithInPlaceLayers) {
   }
 }
 
-class HeadOfAStage : public testing::TestWithParam<bool> {};
+class HeadOfAStage : public ::testing::TestWithParam<bool> {};
 
 TEST_P(HeadOfAStage, TrainsAfterEvaluation) {
   const bool dropout = GetParam();
@@ -281,10 +280,10 @@ TEST_P(HeadOfAStage, TrainsAfterEvaluation) {
   for (const bool inference : {false, true})
     EXPECT_TRUE(torch::equal(expected.cpu(), gradient(Recompute::Always, inference).cpu()));
 }
-std::string head_name(const testing::TestParamInfo<bool>& info) {
+std::string head_name(const ::testing::TestParamInfo<bool>& info) {
   return info.param ? "Dropout" : "Relu";
 }
-INSTANTIATE_TEST_SUITE_P(Layers, HeadOfAStage, testing::Bool(), head_name);
+INSTANTIATE_TEST_SUITE_P(Layers, HeadOfAStage, ::testing::Bool(), head_name);
 
 nn::Layers writes_first(const torch::nn::Linear& linear) {
   nn::Layers net;

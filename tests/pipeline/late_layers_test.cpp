@@ -12,8 +12,8 @@ namespace trestle {
 namespace {
 
 using support::message_of;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 auto linear(int in, int out) {
   return [=] { return torch::nn::Linear(in, out); };
@@ -38,7 +38,7 @@ TEST(LateLayers, AreCreatedOneByOneForTheirDevice) {
   }
   EXPECT_TRUE(made.empty());
   Pipeline pipeline(net, {.devices = devices, .balance = {2, 2}});
-  EXPECT_THAT(made, testing::ElementsAre("fc0", "fc1", "fc2", "fc3"));
+  EXPECT_THAT(made, ::testing::ElementsAre("fc0", "fc1", "fc2", "fc3"));
   EXPECT_EQ(pipeline.stage_parameters(0)[0].device(), devices[0].torch);
   EXPECT_EQ(pipeline.stage_parameters(1)[0].device(), devices[1].torch);
 }
@@ -86,14 +86,14 @@ TEST(LateLayers, RefuseUndeclaredSharedParameterAfterCreation) {
 }
 
 constexpr int words = 11;
-constexpr int width = 6;
+constexpr int embedded = 6;
 
 nn::Layers language_model() {
   nn::Layers net(nn::Seed{3});
-  net.add("embed", [] { return torch::nn::Embedding(words, width); });
-  net.add("hidden", linear(width, width));
+  net.add("embed", [] { return torch::nn::Embedding(words, embedded); });
+  net.add("hidden", linear(embedded, embedded));
   net.add("head",
-          [] { return torch::nn::Linear(torch::nn::LinearOptions(width, words).bias(false)); });
+          [] { return torch::nn::Linear(torch::nn::LinearOptions(embedded, words).bias(false)); });
   net.add("scores", [](at::Tensor x) { return x.transpose(1, 2); });
   net.tie("head.weight", "embed.weight");
   return oracle::in_double(net);
@@ -131,8 +131,8 @@ TEST(Ties, AreRefusedByNameAcrossStages) {
 
 TEST(Ties, AreKeptTogetherByMeasuredBalance) {
   const at::Tensor input = at::arange(24).reshape({8, 3}).remainder(words);
-  Pipeline pipeline(language_model(), {.devices = virtual_devices(2), .sample = {input}});
-  EXPECT_THAT(pipeline.balance(), testing::ElementsAre(3, 1));
+  Pipeline pipeline(language_model(), {.devices = virtual_devices(2), .plan = {.sample = {input}}});
+  EXPECT_THAT(pipeline.balance(), ::testing::ElementsAre(3, 1));
 }
 
 TEST(ClipGradNorm, EqualsTorchOnPlainModel) {

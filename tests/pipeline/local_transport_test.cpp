@@ -7,17 +7,16 @@
 
 #include "tests/pipeline/support.h"
 #include "trestle/base/error.h"
-#include "trestle/pipeline/local_transport.h"
+#include "trestle/pipeline/transport/local_transport.h"
 
 namespace trestle::pipeline {
 namespace {
 
 using namespace std::chrono_literals;
 using Way = Transfer::Way;
+using support::main_route;
 using support::message_of;
-using testing::HasSubstr;
-
-schedule::Route main_route(int from) { return {from, from + 1, false, "main"}; }
+using ::testing::HasSubstr;
 
 TEST(LocalTransport, DeadlineNamesWaitingAndAwaitedRank) {
   device::CopyStreams copies;
@@ -27,7 +26,7 @@ TEST(LocalTransport, DeadlineNamesWaitingAndAwaitedRank) {
         channels.receive({0, 1, Way::Activation}, at::kCPU);
       }),
       HasSubstr("rank 1 waited 20 ms for the activations of micro-batch 1 from rank 0, which has "
-                "not finished anything yet"));
+                "not finished any action yet"));
   channels.finished(1, {.kind = schedule::Kind::Forward, .stage = 1, .micro_batch = 2});
   EXPECT_THAT(
       message_of<DeadlineError>([&] {

@@ -17,14 +17,14 @@ using support::distance;
 constexpr auto channels_last = at::MemoryFormat::ChannelsLast;
 
 // conv, norm, relu, pool, transposed conv, joined with a skip: in plain libtorch and as layers.
-struct Net {
+struct SkipConvNet {
   torch::nn::Conv2d first{torch::nn::Conv2dOptions(3, 6, 3).padding(1)};
   torch::nn::BatchNorm2d norm{6};
   torch::nn::Conv2d second{torch::nn::Conv2dOptions(6, 6, 3).padding(1).groups(2)};
   torch::nn::ConvTranspose2d up{torch::nn::ConvTranspose2dOptions(6, 6, 2).stride(2)};
   torch::nn::Conv2d last{torch::nn::Conv2dOptions(12, 4, 1)};
 
-  Net() {
+  SkipConvNet() {
     for (auto& parameter : parameters()) parameter.set_data(parameter.to(at::kDouble));
     norm->to(at::kDouble);
   }
@@ -55,24 +55,24 @@ struct Net {
   }
 };
 
-Net make_net() {
+SkipConvNet make_skip_conv_net() {
   torch::manual_seed(9);
   return {};
 }
 
-at::Tensor images() {
+at::Tensor format_images() {
   torch::manual_seed(2);
   return torch::randn({7, 3, 8, 12}, at::kDouble);
 }
-at::Tensor classes() {
+at::Tensor format_classes() {
   torch::manual_seed(3);
   return torch::randint(4, {7, 8, 12});
 }
 
 // The plain model's gradients over the same micro-batches in torch's default memory format.
 std::vector<at::Tensor> expected_gradients(int pieces) {
-  Net net = make_net();
-  const auto x = images().tensor_split(pieces), y = classes().tensor_split(pieces);
+  SkipConvNet net = make_skip_conv_net();
+  const auto x = format_images().tensor_split(pieces), y = format_classes().tensor_split(pieces);
   for (int i = 0; i < pieces; ++i) {
     const auto loss = torch::cross_entropy_loss(net.plain(x[i]), y[i]);
     (loss * (static_cast<double>(x[i].size(0)) / 7)).backward();
@@ -90,7 +90,7 @@ TEST(MemoryFormat, GivesEqualGradientsUnderEveryPlan) {
         for (const Recompute mode : {Recompute::Never, Recompute::ExceptLast, Recompute::Always}) {
           for (const bool plain_cpu : {false, true}) {
             const int stages = static_cast<int>(balance.size());
-            Net own = make_net();
+            SkipConvNet own = make_skip_conv_net();
             Pipeline pipeline(
                 own.layers(),
                 {.devices = plain_cpu ? std::vector<Device>{cpu_device()} : virtual_devices(stages),
@@ -98,8 +98,8 @@ TEST(MemoryFormat, GivesEqualGradientsUnderEveryPlan) {
                  .micro_batches = pieces,
                  .schedule = schedule,
                  .recompute = mode,
-                 .memory_format = channels_last});
-            pipeline.step(images(), classes(), nn::cross_entropy());
+                 .numerics = {.memory_format = channels_last}});
+            pipeline.step(format_images(), format_classes(), nn::cross_entropy());
             const auto parameters = own.parameters();
             for (std::size_t i = 0; i < parameters.size(); ++i)
               EXPECT_LE(distance(parameters[i].grad(), expected[i]), 1e-12)
@@ -112,14 +112,14 @@ TEST(MemoryFormat, GivesEqualGradientsUnderEveryPlan) {
 }
 
 TEST(MemoryFormat, GivesEqualInputGradientInCallersBackward) {
-  Net plain = make_net();
-  const auto x = images().requires_grad_();
+  SkipConvNet plain = make_skip_conv_net();
+  const auto x = format_images().requires_grad_();
   plain.plain(x).square().mean().backward();
-  Net own = make_net();
-  Pipeline pipeline(
-      own.layers(),
-      {.devices = virtual_devices(2), .balance = {3, 5}, .memory_format = channels_last});
-  const auto y = images().requires_grad_();
+  SkipConvNet own = make_skip_conv_net();
+  Pipeline pipeline(own.layers(), {.devices = virtual_devices(2),
+                                   .balance = {3, 5},
+                                   .numerics = {.memory_format = channels_last}});
+  const auto y = format_images().requires_grad_();
   pipeline.forward(y).square().mean().backward();
   EXPECT_LE(distance(y.grad(), x.grad()), 1e-12);
   EXPECT_TRUE(y.grad().is_contiguous()) << "the caller's tensor keeps its own format";
@@ -165,7 +165,7 @@ TEST(MemoryFormat, IsKeptAcrossEveryBoundary) {
                             .balance = {2, 2, 2},
                             .micro_batches = 2,
                             .recompute = mode,
-                            .memory_format = channels_last});
+                            .numerics = {.memory_format = channels_last}});
     pipeline.step(torch::randn({4, 3, 6, 6}), torch::randint(5, {4, 6, 6}), nn::cross_entropy());
     EXPECT_GE(formats.forward, 6);
     EXPECT_GE(formats.backward, 4);  // the first stage's input needs no gradient
@@ -174,22 +174,22 @@ TEST(MemoryFormat, IsKeptAcrossEveryBoundary) {
 }
 
 TEST(MemoryFormat, KeepsParameterObjectsAndOptimizerResults) {
-  Net plain = make_net();
-  Net own = make_net();
+  SkipConvNet plain = make_skip_conv_net();
+  SkipConvNet own = make_skip_conv_net();
   const auto before = own.parameters();
-  Pipeline pipeline(
-      own.layers(),
-      {.devices = virtual_devices(2), .balance = {3, 5}, .memory_format = channels_last});
+  Pipeline pipeline(own.layers(), {.devices = virtual_devices(2),
+                                   .balance = {3, 5},
+                                   .numerics = {.memory_format = channels_last}});
   EXPECT_TRUE(before[0].is_contiguous(channels_last));
   EXPECT_TRUE(before[0].is_same(own.first->weight));
   torch::optim::AdamW theirs(plain.parameters(), torch::optim::AdamWOptions(1e-2));
   torch::optim::AdamW ours(pipeline.parameters(), torch::optim::AdamWOptions(1e-2));
   for (int step = 0; step < 3; ++step) {
     theirs.zero_grad();
-    torch::cross_entropy_loss(plain.plain(images()), classes()).backward();
+    torch::cross_entropy_loss(plain.plain(format_images()), format_classes()).backward();
     theirs.step();
     ours.zero_grad();
-    pipeline.step(images(), classes(), nn::cross_entropy());
+    pipeline.step(format_images(), format_classes(), nn::cross_entropy());
     ours.step();
   }
   const auto expected = plain.parameters(), found = own.parameters();
@@ -205,7 +205,8 @@ TEST(MemoryFormat, KeepsFusedOptimizerResults) {
       torch::nn::Conv2d conv(torch::nn::Conv2dOptions(8, 8, 3).padding(1));
       nn::Layers net;
       net.add("conv", conv);
-      Pipeline pipeline(net, {.devices = virtual_devices(1), .memory_format = format});
+      Pipeline pipeline(net,
+                        {.devices = virtual_devices(1), .numerics = {.memory_format = format}});
       const auto optimizer = optim::make_optimizer(
           pipeline.parameters(), {.name = name, .learning_rate = 1e-2, .momentum = 0.9});
       torch::manual_seed(6);
@@ -222,9 +223,10 @@ TEST(MemoryFormat, KeepsFusedOptimizerResults) {
 }
 
 TEST(MemoryFormat, RefusesOtherFormats) {
-  Net own = make_net();
-  EXPECT_THROW(Pipeline(own.layers(), {.memory_format = at::MemoryFormat::ChannelsLast3d}),
-               UsageError);
+  SkipConvNet own = make_skip_conv_net();
+  EXPECT_THROW(
+      Pipeline(own.layers(), {.numerics = {.memory_format = at::MemoryFormat::ChannelsLast3d}}),
+      UsageError);
 }
 
 }  // namespace

@@ -12,9 +12,9 @@ namespace trestle {
 namespace {
 
 using namespace support;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Runs `step` a hundred times and compares the meters.
 void expect_no_leak(const std::function<void()>& step) {
@@ -197,7 +197,7 @@ TEST(OutOfMemory, HintAppliesToUsersTable) {
   const at::Tensor x = images(32);
   const at::Tensor y = labels(32);
   auto options = two_stages(Recompute::Never);
-  options.table = schedule::generate("1f1b", {.stages = 2, .micro_batches = 4});
+  options.plan.table = schedule::generate("1f1b", {.stages = 2, .micro_batches = 4});
   Bytes most = 0;
   {
     Pipeline pipeline(conv_net(), options);

@@ -8,7 +8,7 @@
 
 #include "tests/pipeline/support.h"
 #include "trestle/base/error.h"
-#include "trestle/pipeline/message_header.h"
+#include "trestle/pipeline/transport/message_header.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -117,7 +117,7 @@ TEST(MessageHeader, CarriesOwnerOfSharedMemory) {
 TEST(MessageHeader, RefusesSparseTensors) {
   EXPECT_THAT(
       support::message_of<UsageError>([] { pack({}, {{.value = torch::eye(3).to_sparse()}}); }),
-      testing::HasSubstr("Only dense tensors cross from rank to rank"));
+      ::testing::HasSubstr("Only dense tensors can cross ranks"));
 }
 
 // Random bytes are read or refused, never read or allocated out of bounds.

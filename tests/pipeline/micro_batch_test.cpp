@@ -4,14 +4,14 @@
 
 #include "tests/pipeline/support.h"
 #include "trestle/base/error.h"
-#include "trestle/pipeline/micro_batch.h"
+#include "trestle/pipeline/execute/micro_batch.h"
 
 namespace trestle::pipeline {
 namespace {
 
 using support::message_of;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::vector<std::int64_t> sizes_of(std::int64_t samples, int pieces) {
   std::vector<std::int64_t> sizes;
@@ -26,7 +26,7 @@ TEST(MicroBatch, SplitsRaggedAndShortBatches) {
   EXPECT_THAT(sizes_of(2, 4), ElementsAre(1, 1));
   EXPECT_THAT(sizes_of(8, 4), ElementsAre(2, 2, 2, 2));
   EXPECT_THAT(sizes_of(1, 1), ElementsAre(1));
-  EXPECT_EQ(piece_count({torch::zeros({2})}, 4), 2);
+  EXPECT_EQ(micro_batch_count({torch::zeros({2})}, 4), 2);
 }
 
 TEST(MicroBatch, SplitsBySizeAsTorch) {
@@ -37,7 +37,7 @@ TEST(MicroBatch, SplitsBySizeAsTorch) {
       const auto expected = batch.split(size);
       const auto pieces = split_by_size({batch, target, at::Tensor()}, size);
       ASSERT_EQ(pieces.size(), expected.size()) << samples << " by " << size;
-      EXPECT_EQ(piece_count_by_size(samples, size), static_cast<int>(expected.size()));
+      EXPECT_EQ(micro_batch_count_by_size(samples, size), static_cast<int>(expected.size()));
       for (std::size_t i = 0; i < pieces.size(); ++i) {
         EXPECT_TRUE(pieces[i][0].equal(expected[i])) << samples << " by " << size;
         EXPECT_TRUE(pieces[i][1].equal(target.split(size)[i]));
@@ -46,7 +46,7 @@ TEST(MicroBatch, SplitsBySizeAsTorch) {
     }
   }
   EXPECT_THAT(message_of<UsageError>([] { split_by_size({torch::zeros({4})}, 0); }),
-              HasSubstr("pieces of 0"));
+              HasSubstr("micro-batches of 0 samples"));
   EXPECT_THAT(message_of<UsageError>([] {
                 split_by_size({torch::zeros({0, 2})}, 4);
               }),

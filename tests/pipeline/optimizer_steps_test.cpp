@@ -17,7 +17,7 @@ namespace {
 using plain::Training;
 using schedule::Kind;
 using support::message_of;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
@@ -30,7 +30,7 @@ schedule::Schedule v_table(int micro_batches) {
                          placed);
 }
 
-struct Plan {
+struct OptimizerPlan {
   std::string name;
   std::string schedule = "gpipe";
   bool virtual_devices = false;
@@ -38,15 +38,15 @@ struct Plan {
   Training training = {};
 };
 
-class TrainsAsLibtorch : public testing::TestWithParam<Plan> {};
+class TrainsAsLibtorch : public ::testing::TestWithParam<OptimizerPlan> {};
 
 TEST_P(TrainsAsLibtorch, UnderThisPlan) {
   const support::WatchDog watch("optimizer steps");
-  const Plan& plan = GetParam();
+  const OptimizerPlan& plan = GetParam();
   PipelineOptions options = plain::options_of(plan.training);
   options.schedule = plan.schedule;
   options.recompute = Recompute::ExceptLast;
-  if (plan.v) options.table = v_table(options.micro_batches);
+  if (plan.v) options.plan.table = v_table(options.micro_batches);
   if (plan.virtual_devices) {
     const auto devices = virtual_devices(4);
     options.devices =
@@ -60,16 +60,17 @@ TEST_P(TrainsAsLibtorch, UnderThisPlan) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, TrainsAsLibtorch,
-    testing::Values(
-        Plan{"gpipe"}, Plan{"clipped", "gpipe", true, false, {.max_norm = 0.3}},
-        Plan{"one_f_one_b", "1f1b", true, false, {.adam = false, .max_norm = 0.1, .p = 1}},
-        Plan{"on_the_cpu", "1f1b", false, false, {.adam = false, .max_norm = 0.05, .p = infinity}},
-        Plan{"two_stages_a_rank", "gpipe", true, true, {.max_norm = 0.1, .p = 3}},
-        Plan{"two_stages_a_rank_on_the_cpu",
-             "gpipe",
-             false,
-             true,
-             {.adam = false, .max_norm = 0.1}}),
+    ::testing::Values(
+        OptimizerPlan{"gpipe"}, OptimizerPlan{"clipped", "gpipe", true, false, {.max_norm = 0.3}},
+        OptimizerPlan{"one_f_one_b", "1f1b", true, false, {.adam = false, .max_norm = 0.1, .p = 1}},
+        OptimizerPlan{
+            "on_the_cpu", "1f1b", false, false, {.adam = false, .max_norm = 0.05, .p = infinity}},
+        OptimizerPlan{"two_stages_a_rank", "gpipe", true, true, {.max_norm = 0.1, .p = 3}},
+        OptimizerPlan{"two_stages_a_rank_on_the_cpu",
+                      "gpipe",
+                      false,
+                      true,
+                      {.adam = false, .max_norm = 0.1}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(OptimizerSteps, OnlyLastAccumulatedStepUpdatesWeights) {
@@ -164,12 +165,12 @@ TEST(OptimizerSteps, Fp16FindsItsScale) {
   nn::Layers net;
   net.add("a", torch::nn::Linear(6, 6));
   net.add("b", torch::nn::Linear(6, 6));
-  Pipeline pipeline(net, {.devices = virtual_devices(2),
-                          .balance = {1, 1},
-                          .micro_batches = 2,
-                          .precision = Precision::Float16,
-                          .optimizer = plain::optimizer({.adam = false}),
-                          .clip_grad_norm = 1});
+  Pipeline pipeline(
+      net, {.devices = virtual_devices(2),
+            .balance = {1, 1},
+            .micro_batches = 2,
+            .numerics = {.precision = Precision::Float16},
+            .optimizer = {.make = plain::optimizer({.adam = false}), .clip_grad_norm = 1}});
   precision::GradientScaler scaler({.initial_scale = 1 << 24});
   int left_out = 0;
   double loss = 0;
@@ -194,7 +195,7 @@ TEST(OptimizerSteps, FailureBeforeNormLeavesAllWeightsUnchanged) {
     PipelineOptions options{.balance = {3, 2},
                             .micro_batches = 2,
                             .schedule = "1f1b",
-                            .optimizer = plain::optimizer({})};
+                            .optimizer = {.make = plain::optimizer({})}};
     if (!on_cpu) options.devices = virtual_devices(2);
     Pipeline pipeline(net, options);
     pipeline.step(support::input(), support::target(), nn::cross_entropy());
@@ -211,7 +212,7 @@ TEST(OptimizerSteps, FailureBeforeNormLeavesAllWeightsUnchanged) {
 TEST(OptimizerSteps, AppearInTimeline) {
   for (const bool on_cpu : {true, false}) {
     PipelineOptions options = plain::options_of({.max_norm = 1});
-    options.table = v_table(options.micro_batches);
+    options.plan.table = v_table(options.micro_batches);
     if (!on_cpu) options.devices = {virtual_devices(1)[0]};
     Pipeline pipeline(plain::make_net(), options);
     const auto count = [&](Kind kind) {
@@ -238,11 +239,12 @@ TEST(OptimizerSteps, AppearInTimeline) {
 
 TEST(OptimizerSteps, RefuseInvalidOptions) {
   const auto factory = plain::optimizer({});
-  EXPECT_THAT(message_of<UsageError>([&] { Pipeline(support::chain(2), {.clip_grad_norm = 1}); }),
-              HasSubstr("clip_grad_norm = 1 without 'optimizer'"));
+  EXPECT_THAT(message_of<UsageError>(
+                  [&] { Pipeline(support::chain(2), {.optimizer = {.clip_grad_norm = 1}}); }),
+              HasSubstr("clip_grad_norm = 1 without 'optimizer.make'"));
   EXPECT_THAT(message_of<UsageError>([&] {
                 Pipeline(support::chain(2),
-                         {.optimizer = factory, .clip_grad_norm = -1, .clip_p = 0});
+                         {.optimizer = {.make = factory, .clip_grad_norm = -1, .clip_p = 0}});
               }),
               HasSubstr("clipped to a norm of -1"));
   Pipeline without(support::chain(2), {});
@@ -253,7 +255,8 @@ TEST(OptimizerSteps, RefuseInvalidOptions) {
                              {.scaler = &scaler});
               }),
               HasSubstr("scaler without PipelineOptions::optimizer"));
-  Pipeline none(support::chain(2), {.optimizer = [](int, const NamedTensors&) { return nullptr; }});
+  Pipeline none(support::chain(2),
+                {.optimizer = {.make = [](int, const NamedTensors&) { return nullptr; }}});
   EXPECT_THAT(message_of<UsageError>(
                   [&] { none.step(support::input(), support::target(), nn::cross_entropy()); }),
               HasSubstr("gave no optimizer for stage 0, which has 4 parameters"));
@@ -262,7 +265,9 @@ TEST(OptimizerSteps, RefuseInvalidOptions) {
   schedule::Schedule table = schedule::generate("gpipe", {.stages = 1, .micro_batches = 1});
   table.ranks[0].push_back({.kind = Kind::Step, .stage = 0});
   EXPECT_THAT(message_of<UsageError>([&] {
-                Pipeline(support::chain(2), {.balance = {3}, .table = table, .optimizer = factory});
+                Pipeline(
+                    support::chain(2),
+                    {.balance = {3}, .plan = {.table = table}, .optimizer = {.make = factory}});
               }),
               HasSubstr("0STEP"));
 }

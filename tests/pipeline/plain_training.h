@@ -106,11 +106,11 @@ inline Outcome train(const Training& training, std::int64_t count = 8, int skipp
 }
 
 inline PipelineOptions options_of(const Training& training) {
-  return {.balance = {2, 1, 1, 1},
-          .micro_batches = 3,
-          .optimizer = optimizer(training),
-          .clip_grad_norm = training.max_norm,
-          .clip_p = training.p};
+  return {
+      .balance = {2, 1, 1, 1},
+      .micro_batches = 3,
+      .optimizer = {
+          .make = optimizer(training), .clip_grad_norm = training.max_norm, .clip_p = training.p}};
 }
 
 // Sets the next step's rate in the optimizers of this rank's stages.

@@ -20,9 +20,9 @@ using support::input;
 using support::message_of;
 using support::target;
 using support::width;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 void expect_refused(PipelineOptions options, const std::string& part) {
   EXPECT_THAT(message_of<UsageError>([&] { Pipeline(chain(3), std::move(options)); }),
@@ -37,14 +37,15 @@ TEST(Options, InvalidValuesAreRefused) {
   expect_refused({.devices = virtual_devices(6)}, "5 layers cannot be cut into 6 stages");
   expect_refused({.devices = two, .balance = {3, 2}, .micro_batches = 0}, "micro_batches = 0");
   expect_refused({.devices = two, .balance = {3, 2}, .schedule = "1f1c"}, "1f1b");
-  expect_refused({.devices = two,
-                  .balance = {3, 2},
-                  .recompute_per_stage = {Recompute::Always, Recompute::Always, Recompute::Never}},
-                 "recompute_per_stage has 3 entries");
+  expect_refused(
+      {.devices = two,
+       .balance = {3, 2},
+       .plan = {.recompute_per_stage = {Recompute::Always, Recompute::Always, Recompute::Never}}},
+      "recompute_per_stage has 3 entries");
   expect_refused({.devices = two,
                   .balance = {3, 2},
                   .micro_batches = 1,
-                  .table = schedule::parse_csv("0F0,0B0\n1F0,1B0\n2F0,2B0\n")},
+                  .plan = {.table = schedule::parse_csv("0F0,0B0\n1F0,1B0\n2F0,2B0\n")}},
                  "the given table is for 3 stages");
 }
 
@@ -133,7 +134,7 @@ TEST(Tables, AllowTwoStagesPerRank) {
   expect_same({.devices = {d[0], d[1], d[0], d[1]},
                .balance = {2, 2, 2, 1},
                .micro_batches = 2,
-               .table = schedule::parse_csv(looped)});
+               .plan = {.table = schedule::parse_csv(looped)}});
 }
 
 TEST(Tables, AllowVPlacement) {
@@ -141,18 +142,20 @@ TEST(Tables, AllowVPlacement) {
   expect_same({.devices = {d[0], d[1], d[1], d[0]},
                .balance = {2, 2, 2, 1},
                .micro_batches = 2,
-               .table = schedule::parse_csv(v_shaped)});
+               .plan = {.table = schedule::parse_csv(v_shaped)}});
 }
 
 TEST(Tables, AllowStagesOfOneRankOnDifferentDevices) {
   expect_same({.devices = virtual_devices(4),
                .balance = {2, 2, 2, 1},
                .micro_batches = 2,
-               .table = schedule::parse_csv(v_shaped)});
+               .plan = {.table = schedule::parse_csv(v_shaped)}});
 }
 
 TEST(Tables, RunOnPlainCpu) {
-  expect_same({.balance = {2, 2, 2, 1}, .micro_batches = 2, .table = schedule::parse_csv(looped)});
+  expect_same({.balance = {2, 2, 2, 1},
+               .micro_batches = 2,
+               .plan = {.table = schedule::parse_csv(looped)}});
 }
 
 TEST(Tables, RunBatchesWithOtherMicroBatchCounts) {
@@ -160,12 +163,12 @@ TEST(Tables, RunBatchesWithOtherMicroBatchCounts) {
   expect_same({.devices = {d[0], d[1], d[0], d[1]},
                .balance = {2, 2, 2, 1},
                .micro_batches = 2,
-               .table = schedule::parse_csv(looped)},
+               .plan = {.table = schedule::parse_csv(looped)}},
               1);
   expect_same({.devices = {d[0], d[1], d[1], d[0]},
                .balance = {2, 2, 2, 1},
                .micro_batches = 3,
-               .table = schedule::parse_csv(v_shaped)});
+               .plan = {.table = schedule::parse_csv(v_shaped)}});
 }
 
 TEST(Tables, RefuseTableThatDeadlocks) {
@@ -174,7 +177,7 @@ TEST(Tables, RefuseTableThatDeadlocks) {
                 Pipeline(chain(3), {.devices = d,
                                     .balance = {3, 2},
                                     .micro_batches = 1,
-                                    .table = schedule::parse_csv("0F0,0B0\n1B0,1F0\n")});
+                                    .plan = {.table = schedule::parse_csv("0F0,0B0\n1B0,1F0\n")}});
               }),
               HasSubstr("1B0"));
 }
@@ -199,11 +202,11 @@ TEST(Placement, AllowsCpuBesideVirtualDevices) {
 
 TEST(Placement, AllowsRecomputePerStage) {
   const nn::Layers net = chain(3);
-  Pipeline pipeline(
-      net, {.devices = virtual_devices(3),
-            .balance = {2, 2, 1},
-            .micro_batches = 2,
-            .recompute_per_stage = {Recompute::Always, Recompute::Never, Recompute::ExceptLast}});
+  Pipeline pipeline(net, {.devices = virtual_devices(3),
+                          .balance = {2, 2, 1},
+                          .micro_batches = 2,
+                          .plan = {.recompute_per_stage = {Recompute::Always, Recompute::Never,
+                                                           Recompute::ExceptLast}}});
   std::vector<int> recomputed(3, 0);
   for (const auto& rank : pipeline.schedule().ranks) {
     for (const auto& action : rank)
@@ -258,7 +261,7 @@ nn::Layers sleepers() {
 }
 
 TEST(MeasuredBalance, UsesGivenSample) {
-  Pipeline pipeline(sleepers(), {.devices = virtual_devices(2), .sample = {input()}});
+  Pipeline pipeline(sleepers(), {.devices = virtual_devices(2), .plan = {.sample = {input()}}});
   EXPECT_THAT(pipeline.balance(), ElementsAre(4, 2));
 }
 
@@ -285,7 +288,7 @@ TEST(MeasuredBalance, LeavesBuffersUnchangedAndFitsOneLayerAtATime) {
   const at::Tensor mean = net.graph().layers[1].module->buffers()[0].clone();
   // Enough for one layer's parameters (17 KiB), not for both.
   const auto devices = virtual_devices(2, 30 << 10);
-  Pipeline pipeline(net, {.devices = devices, .sample = {torch::randn({2, 64})}});
+  Pipeline pipeline(net, {.devices = devices, .plan = {.sample = {torch::randn({2, 64})}}});
   EXPECT_EQ(pipeline.stage_count(), 2);
   EXPECT_EQ(distance(mean, net.graph().layers[1].module->buffers()[0]), 0);
   EXPECT_EQ(budget(devices[0].torch), 30 << 10);

@@ -1,5 +1,5 @@
 // Measurements of layers for a balance. T-numbers: torchgpipe's tests.
-#include "trestle/pipeline/profile_layers.h"
+#include "trestle/pipeline/profile/profile_layers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace trestle {
 namespace {
 
 using namespace support;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 // Returns `count` numbers per row: activations without parameters. sin() saves its input.
 struct WidenImpl : torch::nn::Module {

@@ -52,13 +52,13 @@ inline PipelineOptions options_of(const RankPlan& plan) {
                           .micro_batches = plan.micro_batches,
                           .schedule = plan.schedule,
                           .recompute = plan.recompute,
-                          .seed = 7};
+                          .numerics = {.seed = 7}};
   if (!plan.rank_of_stage.empty()) {
     const int stages = static_cast<int>(plan.balance.size());
     schedule::Schedule placed;
     placed.rank_of_stage = plan.rank_of_stage;
     placed.ranks.resize(static_cast<std::size_t>(plan.ranks()));
-    options.table = schedule::place(
+    options.plan.table = schedule::place(
         schedule::generate("gpipe", {.stages = stages, .micro_batches = plan.micro_batches}),
         placed);
   }

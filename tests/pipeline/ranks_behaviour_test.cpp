@@ -5,10 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "tests/pipeline/gradient_nets.h"
+#include "tests/pipeline/over_ranks.h"
 #include "tests/pipeline/support.h"
 #include "tests/support/virtual_environment.h"
 #include "trestle/base/text.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/optim/clip_grad_norm.h"
 #include "trestle/pipeline/pipeline.h"
 
@@ -16,17 +17,11 @@ namespace trestle {
 namespace {
 
 using namespace std::chrono_literals;
+using support::is_last;
 using support::Net;
+using support::over;
 
 constexpr auto deadline = 20s;
-
-bool is_last(const World& world) { return world.rank() + 1 == world.size(); }
-
-PipelineOptions over(const World& world, PipelineOptions options = {}) {
-  options.group = world.group();
-  options.deadline = deadline;
-  return options;
-}
 
 // Linear layers of one width as factories, in double precision.
 nn::Layers linears(int count, std::int64_t width = 6) {
@@ -57,8 +52,9 @@ TEST(RanksPipeline, DoesNotDriftOverManySteps) {
   const support::WatchDog watch("twenty steps", 60s);
   for (const std::string schedule : {"gpipe", "1f1b"}) {
     nn::Layers alone = net.make();
-    Pipeline pipeline(alone,
-                      {.balance = {4, 3, 3}, .micro_batches = 4, .schedule = schedule, .seed = 3});
+    Pipeline pipeline(
+        alone,
+        {.balance = {4, 3, 3}, .micro_batches = 4, .schedule = schedule, .numerics = {.seed = 3}});
     std::vector<double> expected;
     for (int step = 0; step < 20; ++step) {
       pipeline.zero_grad();
@@ -67,9 +63,10 @@ TEST(RanksPipeline, DoesNotDriftOverManySteps) {
     }
     const auto losses = spawn(3, [&](World& world) {
       nn::Layers model = net.make();
-      Pipeline own(
-          model,
-          over(world, {.balance = {4, 3, 3}, .micro_batches = 4, .schedule = schedule, .seed = 3}));
+      Pipeline own(model, over(world, {.balance = {4, 3, 3},
+                                       .micro_batches = 4,
+                                       .schedule = schedule,
+                                       .numerics = {.seed = 3}}));
       std::vector<double> result;
       for (int step = 0; step < 20; ++step) {
         own.zero_grad();
@@ -218,7 +215,7 @@ TEST(RanksPipeline, AlternatesEvaluationAndTraining) {
   const support::WatchDog watch("evaluate and train");
   const Net net = support::toy(0.3);
   nn::Layers alone = net.make();
-  Pipeline pipeline(alone, {.balance = {4, 6}, .micro_batches = 3, .seed = 3});
+  Pipeline pipeline(alone, {.balance = {4, 6}, .micro_batches = 3, .numerics = {.seed = 3}});
   const at::Tensor before = pipeline.evaluate(net.input);
   pipeline.step(net.input, net.target, net.loss);
   descend(pipeline.parameters());
@@ -226,7 +223,8 @@ TEST(RanksPipeline, AlternatesEvaluationAndTraining) {
   ASSERT_FALSE(at::equal(before, after));
   spawn(2, [&](World& world) {
     nn::Layers model = net.make();
-    Pipeline own(model, over(world, {.balance = {4, 6}, .micro_batches = 3, .seed = 3}));
+    Pipeline own(model,
+                 over(world, {.balance = {4, 6}, .micro_batches = 3, .numerics = {.seed = 3}}));
     const at::Tensor input = world.rank() == 0 ? net.input : at::Tensor();
     const at::Tensor first = own.evaluate(input);
     own.step(input, is_last(world) ? net.target : at::Tensor(), net.loss);
@@ -289,7 +287,7 @@ TEST(RanksPipeline, CreatesOnlyStagesOfOwnRank) {
 TEST(RanksPipeline, MeasuresBalanceOnceAndBroadcastsIt) {
   const support::WatchDog watch("measured balance");
   const auto balances = spawn(2, [](World& world) {
-    Pipeline pipeline(linears(5), over(world, {.micro_batches = 2, .sample = {rows(4)}}));
+    Pipeline pipeline(linears(5), over(world, {.micro_batches = 2, .plan = {.sample = {rows(4)}}}));
     return pipeline.balance();
   });
   ASSERT_EQ(balances[0].size(), 2U);
@@ -301,7 +299,7 @@ TEST(RanksPipeline, MeasuringBalanceKeepsOnlyOwnLayers) {
   const support::WatchDog watch("measured balance, layers made");
   spawn(2, [](World& world) {
     nn::Layers net = linears(5);
-    Pipeline pipeline(net, over(world, {.micro_batches = 2, .sample = {rows(4)}}));
+    Pipeline pipeline(net, over(world, {.micro_batches = 2, .plan = {.sample = {rows(4)}}}));
     const auto graph = net.graph();
     const auto own = pipeline.balance()[static_cast<std::size_t>(world.rank())];
     const int first = world.rank() == 0 ? 0 : pipeline.balance()[0];

@@ -5,14 +5,14 @@
 
 #include "tests/pipeline/support.h"
 #include "tests/support/virtual_environment.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/pipeline/pipeline.h"
 
 namespace trestle {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // The program's receives stay posted from before the first step to after the last, on every tag.
 TEST(RanksMessages, LeaveAllTagsToProgram) {

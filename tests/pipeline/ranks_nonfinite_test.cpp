@@ -6,7 +6,7 @@
 
 #include "tests/pipeline/rank_plans.h"
 #include "tests/support/virtual_environment.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/nn/lazy_module.h"
 #include "trestle/pipeline/find_nonfinite.h"
 
@@ -15,8 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using namespace ranks;
-using testing::Each;
-using testing::HasSubstr;
+using ::testing::Each;
+using ::testing::HasSubstr;
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
@@ -44,20 +44,21 @@ nn::Layers net(const std::string& breaks = "") {
   return made;
 }
 
-at::Tensor rows() { return torch::arange(48, at::kDouble).reshape({8, 6}).sin(); }
+at::Tensor sines() { return torch::arange(48, at::kDouble).reshape({8, 6}).sin(); }
 
-struct Plan {
+struct NonfinitePlan {
   std::vector<int> balance;
   std::vector<int> rank_of_stage = {};
 };
 
 using Spoil = std::function<void(Pipeline&)>;
 
-enum class Look { Outputs, Gradients };
+enum class Sought { Outputs, Gradients };
 
 // The report of find_nonfinite() on each rank after a step. `spoil` changes the pipeline first.
-std::vector<std::string> look(const Plan& plan, const std::string& breaks, const at::Tensor& input,
-                              const Spoil& spoil = {}, Look what = Look::Outputs) {
+std::vector<std::string> look(const NonfinitePlan& plan, const std::string& breaks,
+                              const at::Tensor& input, const Spoil& spoil = {},
+                              Sought what = Sought::Outputs) {
   const support::WatchDog watch("find_nonfinite over ranks");
   const RankPlan placed{
       .balance = plan.balance, .micro_batches = 4, .rank_of_stage = plan.rank_of_stage};
@@ -73,24 +74,24 @@ std::vector<std::string> look(const Plan& plan, const std::string& breaks, const
         Pipeline pipeline(model, options);
         if (spoil) spoil(pipeline);
         const at::Tensor x = world.rank() == first ? input : at::Tensor();
-        pipeline.step(x, world.rank() == last ? rows() : at::Tensor(), nn::mean_squared_error());
+        pipeline.step(x, world.rank() == last ? sines() : at::Tensor(), nn::mean_squared_error());
         const auto buffers = oracle::to_map(pipeline.named_buffers());
-        const std::string words = what == Look::Outputs ? find_nonfinite({x}, pipeline)
-                                                        : find_nonfinite_gradient(pipeline);
+        const std::string words = what == Sought::Outputs ? find_nonfinite({x}, pipeline)
+                                                          : find_nonfinite_gradient(pipeline);
         expect_same_bits(buffers, oracle::to_map(pipeline.named_buffers()));
         return words;
       },
       {.deadline = 20s});
 }
 
-const std::vector<Plan>& plans() {
-  static const std::vector<Plan> all = {
+const std::vector<NonfinitePlan>& plans() {
+  static const std::vector<NonfinitePlan> all = {
       {{3, 4}}, {{2, 2, 3}}, {{1, 2, 2, 2}}, {{1, 2, 2, 2}, {0, 1, 1, 0}}};
   return all;
 }
 
 // "(rank 1, stage 2)" for a layer of net().
-std::string place(const Plan& plan, int layer) {
+std::string place(const NonfinitePlan& plan, int layer) {
   int stage = 0;
   for (int end = plan.balance[0]; end <= layer;
        end += plan.balance[static_cast<std::size_t>(stage)])
@@ -101,45 +102,45 @@ std::string place(const Plan& plan, int layer) {
 }
 
 TEST(RanksFindNonfinite, NamesFirstLayerOnAllRanks) {
-  for (const Plan& plan : plans()) {
+  for (const NonfinitePlan& plan : plans()) {
     SCOPED_TRACE(join(plan.balance, ","));
-    EXPECT_THAT(look(plan, "second", rows()),
+    EXPECT_THAT(look(plan, "second", sines()),
                 Each("the output of layer 'second' " + place(plan, 2) +
                      " is the first that has values that are infinite or NaN (micro-batch 0)"));
-    EXPECT_THAT(look(plan, "join", rows()),
+    EXPECT_THAT(look(plan, "join", sines()),
                 Each(HasSubstr("the output of layer 'join' " + place(plan, 4))));
-    EXPECT_THAT(look(plan, "", rows()), Each(HasSubstr("so it is the loss itself")));
+    EXPECT_THAT(look(plan, "", sines()), Each(HasSubstr("so only the loss is not")));
   }
 }
 
 TEST(RanksFindNonfinite, NamesMicroBatch) {
-  at::Tensor x = rows();
+  at::Tensor x = sines();
   x.narrow(0, 4, 1).fill_(1e9);  // the first sample of the third micro-batch
-  for (const Plan& plan : plans())
+  for (const NonfinitePlan& plan : plans())
     EXPECT_THAT(look(plan, "", x), Each("the output of layer 'late' " + place(plan, 5) +
                                         " is the first that has values that are infinite or NaN "
                                         "(micro-batch 2)"));
 }
 
 TEST(RanksFindNonfinite, NamesInputsAndParametersFirst) {
-  for (const Plan& plan : plans()) {
-    EXPECT_THAT(look(plan, "second", rows() / 0), Each(HasSubstr("input 0 has values")));
+  for (const NonfinitePlan& plan : plans()) {
+    EXPECT_THAT(look(plan, "second", sines() / 0), Each(HasSubstr("input 0 has values")));
     const auto spoil = [](Pipeline& pipeline) {
       const at::NoGradGuard no_grad;
       for (auto& [name, parameter] : pipeline.named_parameters())
         if (name == "third.bias" || name == "last.weight") parameter.fill_(infinite);
     };
     EXPECT_THAT(
-        look(plan, "second", rows(), spoil),
+        look(plan, "second", sines(), spoil),
         Each("parameter 'third.bias' " + place(plan, 3) + " has values that are infinite or NaN"));
   }
 }
 
 // The gradient nearest to the loss is the first in backward order.
 TEST(RanksFindNonfinite, NamesGradientNearestToLoss) {
-  for (const Plan& plan : plans()) {
-    EXPECT_THAT(look(plan, "", rows(), {}, Look::Gradients), Each(""));
-    EXPECT_THAT(look(plan, "join", rows(), {}, Look::Gradients),
+  for (const NonfinitePlan& plan : plans()) {
+    EXPECT_THAT(look(plan, "", sines(), {}, Sought::Gradients), Each(""));
+    EXPECT_THAT(look(plan, "join", sines(), {}, Sought::Gradients),
                 Each(HasSubstr("the gradient of 'last.weight' " + place(plan, 6))));
   }
 }
@@ -149,8 +150,8 @@ TEST(RanksFindNonfinite, CreatesNoLayersOfOtherRanks) {
   spawn(2, [](World& world) {
     nn::Layers model = net("join");
     Pipeline pipeline(model, {.group = world.group(), .balance = {3, 4}, .micro_batches = 2});
-    const at::Tensor x = world.rank() == 0 ? rows() : at::Tensor();
-    pipeline.step(x, world.rank() == 1 ? rows() : at::Tensor(), nn::mean_squared_error());
+    const at::Tensor x = world.rank() == 0 ? sines() : at::Tensor();
+    pipeline.step(x, world.rank() == 1 ? sines() : at::Tensor(), nn::mean_squared_error());
     find_nonfinite({x}, pipeline);
     find_nonfinite_gradient(pipeline);
     const nn::Graph graph = pipeline.model().graph();
@@ -167,10 +168,10 @@ TEST(RanksFindNonfinite, ErrorDuringSearchReachesAllRanks) {
     nn::Layers model = net();
     Pipeline pipeline(model, {.group = world.group(), .balance = {2, 2, 3}, .micro_batches = 2});
     const bool first = world.rank() == 0;
-    pipeline.step(first ? rows() : at::Tensor(), world.rank() == 2 ? rows() : at::Tensor(),
+    pipeline.step(first ? sines() : at::Tensor(), world.rank() == 2 ? sines() : at::Tensor(),
                   nn::mean_squared_error());
     try {
-      find_nonfinite({first ? rows().narrow(1, 0, 5) : at::Tensor()}, pipeline);
+      find_nonfinite({first ? sines().narrow(1, 0, 5) : at::Tensor()}, pipeline);
     } catch (const std::exception& error) {
       return error.what();
     }

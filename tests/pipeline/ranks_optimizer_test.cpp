@@ -2,13 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
-
+#include "tests/pipeline/over_ranks.h"
 #include "tests/pipeline/plain_training.h"
 #include "tests/pipeline/support.h"
 #include "trestle/base/error.h"
 #include "trestle/comm/rank_error.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/precision/gradient_scaler.h"
 #include "trestle/schedule/placement.h"
@@ -17,15 +16,10 @@ namespace trestle {
 namespace {
 
 using plain::Training;
-using testing::HasSubstr;
-
-PipelineOptions over(const World& world, PipelineOptions options) {
-  options.group = world.group();
-  options.deadline = std::chrono::seconds(20);
-  return options;
-}
-
-bool is_last(const World& world) { return world.rank() == world.size() - 1; }
+using support::is_last;
+using support::messages_of_ranks;
+using support::over;
+using ::testing::HasSubstr;
 
 TEST(RanksOptimizer, TrainsToBitsOfOneProcess) {
   const support::WatchDog watch("optimizer steps over ranks");
@@ -60,7 +54,7 @@ TEST(RanksOptimizer, SupportsTwoStagesPerRank) {
   schedule::Schedule placed;
   placed.rank_of_stage = {0, 1, 1, 0};
   placed.ranks.resize(2);
-  options.table = schedule::place(
+  options.plan.table = schedule::place(
       schedule::generate("gpipe", {.stages = 4, .micro_batches = options.micro_batches}), placed);
   Pipeline alone(plain::make_net(), options);
   const plain::Outcome expected = plain::train(alone, training);
@@ -94,47 +88,27 @@ TEST(RanksOptimizer, OverflowOnOneRankSkipsStepOnAllRanks) {
   });
 }
 
-// The message of each rank's exception.
-std::vector<std::string> messages(int ranks, const std::function<void(World&)>& body) {
-  std::vector<std::string> all(static_cast<std::size_t>(ranks));
-  std::mutex mutex;
-  try {
-    spawn(ranks, [&](World& world) {
-      std::string message;
-      try {
-        body(world);
-      } catch (const std::exception& error) {
-        message = error.what();
-      }
-      const std::lock_guard lock(mutex);
-      all[static_cast<std::size_t>(world.rank())] = message;
-    });
-  } catch (const std::exception&) {
-  }
-  return all;
-}
-
 TEST(RanksOptimizer, NamesDifferencesBetweenRanks) {
   const support::WatchDog watch("ranks that differ");
   const auto step = [](World& world, const PipelineOptions& options, const StepOptions& how) {
     Pipeline pipeline(plain::make_net(), over(world, options));
     pipeline.step(plain::input(0), plain::target(0), nn::mean_squared_error(), how);
   };
-  for (const auto& message : messages(4, [&](World& world) {
+  for (const auto& message : messages_of_ranks(4, [&](World& world) {
          PipelineOptions options = plain::options_of({.max_norm = world.rank() == 2 ? 1.0 : 2.0});
          step(world, options, {});
        }))
     EXPECT_THAT(message, HasSubstr("'clip_grad_norm 1' on rank 2, 'clip_grad_norm 2' on rank 0"));
-  for (const auto& message : messages(4, [&](World& world) {
+  for (const auto& message : messages_of_ranks(4, [&](World& world) {
          step(
              world, plain::options_of({}),
              {.update = world.rank() == 1 ? StepOptions::Update::Later : StepOptions::Update::Now});
        }))
-    EXPECT_THAT(message, HasSubstr("leaves the weights (StepOptions::update), there not"));
-  for (const auto& message : messages(4, [&](World& world) {
+    EXPECT_THAT(message, HasSubstr("StepOptions::update Later on rank 1, Now on rank 0"));
+  for (const auto& message : messages_of_ranks(4, [&](World& world) {
          PipelineOptions options = plain::options_of({});
          if (world.rank() == 3)
-           options.optimizer = [](int, const NamedTensors&) { return nullptr; };
+           options.optimizer.make = [](int, const NamedTensors&) { return nullptr; };
          step(world, options, {});
        }))
     EXPECT_THAT(message, HasSubstr("gave no optimizer for stage 3"));

@@ -7,18 +7,19 @@
 #include <iostream>
 
 #include "tests/pipeline/conv_net.h"
+#include "tests/pipeline/excess.h"
 #include "tests/pipeline/rank_profiles.h"
 #include "tests/support/virtual_environment.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 
 namespace trestle {
 namespace {
 
 using namespace std::chrono_literals;
 using namespace ranks;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Expects equal costs on both ranks, including equal bits of the times.
 void expect_same(const simulate::Costs& a, const simulate::Costs& b) {
@@ -30,7 +31,7 @@ void expect_same(const simulate::Costs& a, const simulate::Costs& b) {
   EXPECT_EQ(a.device_of_stage, b.device_of_stage);
 }
 
-void check(const Net& net, const RankPlan& plan) {
+void check_profile(const Net& net, const RankPlan& plan) {
   SCOPED_TRACE(name_of(net, plan));
   const support::WatchDog watch(name_of(net, plan), 60s);
   const auto alone = measured_alone(net, plan, net.loss);
@@ -77,25 +78,26 @@ void check(const Net& net, const RankPlan& plan) {
 
 TEST(RanksProfile, HasBytesOfOneProcess) {
   const Net toy = support::toy(0.3);
-  check(toy, {.balance = {5, 5}, .on = On::Virtual});
-  check(toy, {.balance = {4, 3, 3}, .schedule = "1f1b"});
+  check_profile(toy, {.balance = {5, 5}, .on = On::Virtual});
+  check_profile(toy, {.balance = {4, 3, 3}, .schedule = "1f1b"});
   const Net unet = support::narrow_unet();
   const int layers = static_cast<int>(unet.make().size());
-  check(unet, {.balance = support::even_balance(layers, 2), .on = On::Virtual});
-  check(unet, {.balance = support::even_balance(layers, 4),
-               .micro_batches = 5,
-               .recompute = Recompute::ExceptLast,
-               .on = On::Virtual});
+  check_profile(unet, {.balance = support::even_balance(layers, 2), .on = On::Virtual});
+  check_profile(unet, {.balance = support::even_balance(layers, 4),
+                       .micro_batches = 5,
+                       .recompute = Recompute::ExceptLast,
+                       .on = On::Virtual});
 }
 
 TEST(RanksProfile, HasBytesOfOneProcessInAnyPlacement) {
   const Net toy = support::toy(0.3);
   for (const On on : {On::Cpu, On::Virtual}) {
-    check(toy, {.balance = {3, 2, 3, 2}, .rank_of_stage = {0, 1, 1, 0}, .on = on});
-    check(toy, {.balance = {3, 2, 3, 2}, .rank_of_stage = {2, 0, 1, 0}, .on = on});
+    check_profile(toy, {.balance = {3, 2, 3, 2}, .rank_of_stage = {0, 1, 1, 0}, .on = on});
+    check_profile(toy, {.balance = {3, 2, 3, 2}, .rank_of_stage = {2, 0, 1, 0}, .on = on});
   }
   const Net resnet = support::flat_resnet();
-  check(resnet, {.balance = support::even_balance(static_cast<int>(resnet.make().size()), 6),
+  check_profile(resnet,
+                {.balance = support::even_balance(static_cast<int>(resnet.make().size()), 6),
                  .rank_of_stage = {0, 1, 2, 2, 1, 0},
                  .on = On::Virtual});
 }
@@ -145,7 +147,7 @@ TEST(RanksProfile, LeavesModelAndStepUnchanged) {
 
 // Boundary values are a large share of what a stage keeps, among them a view, a transposed value
 // and skips.
-nn::Layers wide_net() {
+nn::Layers wide_factories() {
   nn::Layers net(nn::Seed{3});
   net.add("up", [] { return torch::nn::Linear(64, 256); });
   net.add("half", [](at::Tensor x) { return x.narrow(1, 0, 192); }).keep_output("skip");
@@ -162,13 +164,8 @@ nn::Layers wide_net() {
   return net;
 }
 
-struct Excess {
-  double least = 1e9, most = 0, sum = 0;
-  int count = 0;
-};
-
 // Steps with new gradients, and steps with existing ones.
-void compare_peaks(const Net& net, const RankPlan& plan, Excess* excess) {
+void compare_peaks(const Net& net, const RankPlan& plan, support::Excess* excess) {
   struct Peak {
     Bytes predicted = 0, measured = 0;
   };
@@ -203,17 +200,13 @@ void compare_peaks(const Net& net, const RankPlan& plan, Excess* excess) {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     for (const Peak& peak : all[rank]) {
       EXPECT_LE(peak.measured, peak.predicted) << name_of(net, plan) << ", rank " << rank;
-      const double ratio = static_cast<double>(peak.predicted) / static_cast<double>(peak.measured);
-      excess->least = std::min(excess->least, ratio);
-      excess->most = std::max(excess->most, ratio);
-      excess->sum += ratio;
-      ++excess->count;
+      excess->add(peak.predicted, peak.measured);
     }
   }
 }
 
 void expect_bound(const Net& net, const std::vector<RankPlan>& plans, double most_on_average) {
-  Excess excess;
+  support::Excess excess;
   for (RankPlan plan : plans) {
     plan.on = On::Virtual;
     for (const std::string schedule : {"gpipe", "1f1b"}) {
@@ -225,13 +218,10 @@ void expect_bound(const Net& net, const std::vector<RankPlan>& plans, double mos
       }
     }
   }
-  std::cout << text(net.name, ": predicted / measured from ", excess.least, " to ", excess.most,
-                    ", on average ", excess.sum / excess.count, "\n");
-  // the bound must stay tight enough to be useful
-  EXPECT_LT(excess.sum / excess.count, most_on_average);
+  excess.expect_tight(net.name, most_on_average);
 }
 
-at::Tensor rows(std::uint64_t seed) {
+at::Tensor wide_rows(std::uint64_t seed) {
   torch::manual_seed(seed);
   return torch::randn({1024, 64});
 }
@@ -239,9 +229,9 @@ at::Tensor rows(std::uint64_t seed) {
 TEST(RanksProfile, BoundsPeaksWithWideBoundaries) {
   const support::WatchDog watch("wide", 120s);
   const Net net{.name = "wide",
-                .make = wide_net,
-                .input = rows(1),
-                .target = rows(2),
+                .make = wide_factories,
+                .input = wide_rows(1),
+                .target = wide_rows(2),
                 .loss = nn::mean_squared_error(),
                 .one_f_one_b_loss = nn::mean_squared_error()};
   expect_bound(net,
@@ -313,20 +303,21 @@ TEST(RanksProfile, NamesRankWithDifferentCall) {
     }
     return "";
   });
-  for (const auto& message : all) EXPECT_THAT(message, HasSubstr("calls step(), there profile()"));
+  for (const auto& message : all)
+    EXPECT_THAT(message, HasSubstr("step() on rank 1, profile() on rank 0"));
 }
 
 // All ranks know the budgets of all devices, so all suggest the same.
 TEST(RanksProfile, SuggestsSameFitOnAllRanks) {
   const support::WatchDog watch("what would fit");
-  const at::Tensor x = rows(1), y = rows(2);
+  const at::Tensor x = wide_rows(1), y = wide_rows(2);
   const auto all = spawn(2, [&](World& world) -> std::string {
     Device own = device_of(world);
     std::string words;
     for (Bytes peak = 0, again = 0; again < 2; ++again) {
       own.budget = world.rank() == 0 ? 0 : peak * 2 / 3;
       Pipeline pipeline(
-          wide_net(),
+          wide_factories(),
           {.group = world.group(), .devices = {own}, .balance = {3, 5}, .micro_batches = 1});
       const auto costs =
           pipeline.profile({world.rank() == 0 ? x : at::Tensor()},

@@ -4,7 +4,7 @@
 
 #include "tests/pipeline/rank_plans.h"
 #include "tests/support/virtual_environment.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 
 namespace trestle {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace ranks;
 
-void check(const Net& net, const RankPlan& plan) {
+void check_bits(const Net& net, const RankPlan& plan) {
   SCOPED_TRACE(name_of(net, plan));
   const support::WatchDog watch(name_of(net, plan), 60s);
   const Outcome expected = in_one_process(net, plan);
@@ -61,18 +61,18 @@ void check_all(const Net& net, const std::vector<std::vector<int>>& balances) {
       for (const Recompute recompute :
            {Recompute::Never, Recompute::ExceptLast, Recompute::Always}) {
         for (const int micro_batches : {1, 5})
-          check(net, {.balance = balance,
-                      .micro_batches = micro_batches,
-                      .schedule = schedule,
-                      .recompute = recompute});
+          check_bits(net, {.balance = balance,
+                           .micro_batches = micro_batches,
+                           .schedule = schedule,
+                           .recompute = recompute});
       }
     }
-    check(net, {.balance = balance, .use = Use::CallersBackward});
-    check(net, {.balance = balance,
-                .recompute = Recompute::Always,
-                .use = Use::CallersBackward,
-                .on = On::Virtual});
-    check(net, {.balance = balance, .schedule = "1f1b", .on = On::Virtual});
+    check_bits(net, {.balance = balance, .use = Use::CallersBackward});
+    check_bits(net, {.balance = balance,
+                     .recompute = Recompute::Always,
+                     .use = Use::CallersBackward,
+                     .on = On::Virtual});
+    check_bits(net, {.balance = balance, .schedule = "1f1b", .on = On::Virtual});
     check_against_the_plain_model(net, {.balance = balance, .schedule = "1f1b"});
   }
 }
@@ -94,25 +94,25 @@ TEST(RanksPipeline, TrainsFlatResNetWithSkipsBetweenRanks) {
 TEST(RanksPipeline, SupportsLoopedPlacement) {
   const Net net = support::toy(0.3);
   for (const Use use : {Use::Step, Use::CallersBackward}) {
-    check(net, {.balance = {3, 2, 3, 2}, .rank_of_stage = {0, 1, 0, 1}, .use = use});
-    check(net, {.balance = {3, 2, 3, 2},
-                .rank_of_stage = {0, 1, 0, 1},
-                .recompute = Recompute::Always,
-                .use = use,
-                .on = On::Virtual});
+    check_bits(net, {.balance = {3, 2, 3, 2}, .rank_of_stage = {0, 1, 0, 1}, .use = use});
+    check_bits(net, {.balance = {3, 2, 3, 2},
+                     .rank_of_stage = {0, 1, 0, 1},
+                     .recompute = Recompute::Always,
+                     .use = use,
+                     .on = On::Virtual});
   }
 }
 TEST(RanksPipeline, SupportsVPlacement) {
   const Net net = support::toy(0.3);
   for (const On on : {On::Cpu, On::Virtual}) {
-    check(net, {.balance = {3, 2, 3, 2}, .rank_of_stage = {0, 1, 1, 0}, .on = on});
-    check(net, {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 2, 1, 0}, .on = on});
+    check_bits(net, {.balance = {3, 2, 3, 2}, .rank_of_stage = {0, 1, 1, 0}, .on = on});
+    check_bits(net, {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 2, 1, 0}, .on = on});
   }
 }
 TEST(RanksPipeline, SupportsPlacementThatBeginsOnLastRank) {
   const Net net = support::toy(0.3);
-  check(net, {.balance = {5, 5}, .rank_of_stage = {1, 0}});
-  check(net, {.balance = {3, 2, 3, 2}, .rank_of_stage = {2, 0, 1, 0}});
+  check_bits(net, {.balance = {5, 5}, .rank_of_stage = {1, 0}});
+  check_bits(net, {.balance = {3, 2, 3, 2}, .rank_of_stage = {2, 0, 1, 0}});
 }
 
 }  // namespace

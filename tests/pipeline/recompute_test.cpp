@@ -18,8 +18,8 @@ using small::micro_batches;
 using small::target;
 using small::width;
 using support::distance;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 using Make = std::function<nn::Layers()>;
 

@@ -14,8 +14,8 @@ namespace trestle {
 namespace {
 
 using support::message_of;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 nn::Layers narrow_resnet() {
   return oracle::in_double(models::resnet50({.classes = 5, .width = 2}));
@@ -48,10 +48,10 @@ TEST(SplitSize, TrainsTutorialsResNetAsTorchSplit) {
       nn::Layers net = narrow_resnet();
       Pipeline pipeline(net, {.devices = virtual_devices(2),
                               .balance = {11, 11},
-                              .split_size = static_cast<int>(size),
                               .schedule = schedule,
                               .recompute = Recompute::ExceptLast,
-                              .seed = 7});
+                              .plan = {.split_size = static_cast<int>(size)},
+                              .numerics = {.seed = 7}});
       const StepResult result = pipeline.step(x, target, nn::mean_squared_error());
       EXPECT_EQ(result.micro_batches, static_cast<int>(x.split(size).size()));
       EXPECT_NEAR(result.loss, loss, 1e-12);
@@ -67,7 +67,8 @@ TEST(SplitSize, TrainsTutorialsResNetAsTorchSplit) {
 
 TEST(SplitSize, SplitsForwardAndEvaluationAlike) {
   nn::Layers net = support::chain(3);
-  Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {3, 2}, .split_size = 3});
+  Pipeline pipeline(net,
+                    {.devices = virtual_devices(2), .balance = {3, 2}, .plan = {.split_size = 3}});
   const at::Tensor x = support::input(8);
   const at::Tensor expected = support::chain(3).forward(x);
   EXPECT_LT(support::distance(pipeline.forward(x), expected), 1e-12);
@@ -77,9 +78,10 @@ TEST(SplitSize, SplitsForwardAndEvaluationAlike) {
 
 TEST(SplitSize, ScheduleAndPredictionNeedBatch) {
   nn::Layers net = support::chain(3);
-  Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {3, 2}, .split_size = 3});
+  Pipeline pipeline(net,
+                    {.devices = virtual_devices(2), .balance = {3, 2}, .plan = {.split_size = 3}});
   EXPECT_THAT(message_of<UsageError>([&] { (void)pipeline.schedule(); }),
-              HasSubstr("split_size = 3 does not say how many micro-batches there are"));
+              HasSubstr("split_size = 3 does not determine the number of micro-batches"));
   EXPECT_EQ(pipeline.schedule(2).micro_batches, 2);
   const auto costs = pipeline.profile({support::input(8)}, support::target(8), nn::cross_entropy());
   EXPECT_EQ(pipeline.schedule().micro_batches, 3);
@@ -90,14 +92,14 @@ TEST(SplitSize, SuggestsFitInSizes) {
   nn::Layers net = support::chain(5, 64);
   Pipeline pipeline(net, {.devices = virtual_devices(2, 1 << 20),
                           .balance = {5, 4},
-                          .split_size = 1500,
-                          .recompute = Recompute::Always});
+                          .recompute = Recompute::Always,
+                          .plan = {.split_size = 1500}});
   torch::manual_seed(1);
   const at::Tensor x = torch::randn({3000, 64}, at::kDouble);
   pipeline.profile({x}, torch::randint(64, {3000}), nn::cross_entropy());
-  EXPECT_THAT(pipeline.suggest_fit(),
-              testing::AnyOf(HasSubstr("split_size = "), HasSubstr("Neither more micro-batches")));
-  EXPECT_THAT(pipeline.suggest_fit(), testing::Not(HasSubstr("micro_batches = ")));
+  EXPECT_THAT(pipeline.suggest_fit(), ::testing::AnyOf(HasSubstr("split_size = "),
+                                                       HasSubstr("Neither more micro-batches")));
+  EXPECT_THAT(pipeline.suggest_fit(), ::testing::Not(HasSubstr("micro_batches = ")));
 }
 
 TEST(SplitSize, RefusesMicroBatchesBesideSplitSize) {
@@ -106,7 +108,7 @@ TEST(SplitSize, RefusesMicroBatchesBesideSplitSize) {
       Pipeline(support::chain(3), {.devices = virtual_devices(2),
                                    .balance = {3, 2},
                                    .micro_batches = micro_batches,
-                                   .split_size = split_size});
+                                   .plan = {.split_size = split_size}});
     });
   };
   EXPECT_THAT(construct(4, 20),

@@ -7,7 +7,7 @@
 
 #include "tests/pipeline/conv_net.h"
 #include "trestle/base/text.h"
-#include "trestle/pipeline/profile_layers.h"
+#include "trestle/pipeline/profile/profile_layers.h"
 #include "trestle/plan/stage_costs.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/simulate/simulate.h"
@@ -38,36 +38,36 @@ nn::Layers skip_net() {
       .take("a")
       .take("b");
   net.add("mean", [](at::Tensor x) { return x.mean({2, 3}); });
-  net.add("out", torch::nn::Linear(24, classes));
+  net.add("out", torch::nn::Linear(24, conv_classes));
   return net;
 }
 
-struct Case {
+struct CostCase {
   const char* name;
   std::function<nn::Layers()> net;
   std::vector<int> balance;
 };
-const Case cases[] = {{"TwoStages", [] { return conv_net(); }, {7, 5}},
-                      {"ThreeStages", [] { return conv_net(); }, {4, 3, 5}},
-                      {"OneStage", [] { return conv_net(); }, {12}},
-                      {"SkipsTwoStages", skip_net, {4, 6}},
-                      {"SkipsThreeStages", skip_net, {3, 4, 3}},
-                      {"SkipsALayerEach", skip_net, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}}};
+const CostCase cost_cases[] = {{"TwoStages", [] { return conv_net(); }, {7, 5}},
+                               {"ThreeStages", [] { return conv_net(); }, {4, 3, 5}},
+                               {"OneStage", [] { return conv_net(); }, {12}},
+                               {"SkipsTwoStages", skip_net, {4, 6}},
+                               {"SkipsThreeStages", skip_net, {3, 4, 3}},
+                               {"SkipsALayerEach", skip_net, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}}};
 
-constexpr int micro_batches = 4;
+constexpr int profiled_batches = 4;
 
 // Most values are equal to the byte. Views of a gradient that keep all of it (after cat()), the
 // loss, and kernels' scratch memory may differ.
 constexpr double tolerance = 0.1;
 constexpr Bytes small_change = 128;  // scalars of the loss, counters
 
-class StageCosts : public testing::TestWithParam<Case> {
+class StageCosts : public ::testing::TestWithParam<CostCase> {
  protected:
   StageCosts()
       : net_(GetParam().net()),
         pipeline_(net_, {.devices = virtual_devices(static_cast<int>(GetParam().balance.size())),
                          .balance = GetParam().balance,
-                         .micro_batches = micro_batches}),
+                         .micro_batches = profiled_batches}),
         measured_(pipeline_.profile({images(32)}, labels(32), nn::cross_entropy())) {
     const nn::Layers same = GetParam().net();
     const auto device = virtual_devices(1)[0].torch;
@@ -126,7 +126,7 @@ TEST_P(StageCosts, PredictPeaksOfMeasuredCosts) {
       SCOPED_TRACE(text(schedule, ", recompute ", schedule::to_string(recompute)));
       const int stages = static_cast<int>(GetParam().balance.size());
       const auto table =
-          schedule::generate(schedule, {.stages = stages, .micro_batches = micro_batches});
+          schedule::generate(schedule, {.stages = stages, .micro_batches = profiled_batches});
       const std::vector<Recompute> modes(static_cast<std::size_t>(stages), recompute);
       const auto peaks = [&](const simulate::Costs& costs, const auto& routes) {
         const auto lowered = schedule::lower(table, {.routes = routes, .recompute = modes});
@@ -153,7 +153,7 @@ TEST_P(StageCosts, PredictPeaksOfMeasuredCosts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuts, StageCosts, testing::ValuesIn(cases),
+INSTANTIATE_TEST_SUITE_P(Cuts, StageCosts, ::testing::ValuesIn(cost_cases),
                          [](const auto& info) { return info.param.name; });
 
 // Times of single layers differ from times in a running stage, but both show which stage is slow.
@@ -162,7 +162,7 @@ TEST(StageCostTimes, AgreeOnSlowestStage) {
   net.add("small", torch::nn::Linear(8, 512));
   net.add("large0", torch::nn::Linear(512, 2048));
   net.add("large1", torch::nn::Linear(2048, 512));
-  net.add("out", torch::nn::Linear(512, classes));
+  net.add("out", torch::nn::Linear(512, conv_classes));
   const std::vector<int> balance = {1, 2, 1};
   const at::Tensor x = torch::ones({64, 8});
   const auto made =

@@ -9,7 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/device/threads.h"
 #include "trestle/device/virtual_device.h"
-#include "trestle/pipeline/autograd_bridge.h"
+#include "trestle/pipeline/execute/autograd_bridge.h"
 #include "trestle/schedule/csv.h"
 
 namespace trestle {
@@ -21,8 +21,8 @@ using support::input;
 using support::message_of;
 using support::target;
 using support::width;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 TEST(Step, AcceptsLossWithoutTarget) {
   const auto energy = nn::additive("energy", [](const at::Tensor& y, const at::Tensor& t) {
@@ -51,7 +51,7 @@ TEST(Step, RefusesInputWithGraph) {
   const at::Tensor encoded = input().requires_grad_().tanh();
   EXPECT_THAT(
       message_of<UsageError>([&] { pipeline.step(encoded, target(), nn::cross_entropy()); }),
-      HasSubstr("input 0 was computed from something that wants a gradient"));
+      HasSubstr("input 0 was computed from a tensor that needs a gradient"));
 }
 
 TEST(Step, RefusesLossWithoutGradient) {
@@ -142,13 +142,13 @@ TEST(Step, KeepsFirstOutput) {
 
 TEST(Options, UnsupportedActionsAreRefusedAtConstruction) {
   const auto table = schedule::parse_csv("0F0,,,0I0,0W0\n,1F0,1B0\n");
-  EXPECT_THAT(
-      message_of<UsageError>([&] {
-        Pipeline(
-            chain(3),
-            {.devices = virtual_devices(2), .balance = {3, 2}, .micro_batches = 1, .table = table});
-      }),
-      AllOf(HasSubstr("cannot carry out"), HasSubstr("0I0"), HasSubstr("0W0")));
+  EXPECT_THAT(message_of<UsageError>([&] {
+                Pipeline(chain(3), {.devices = virtual_devices(2),
+                                    .balance = {3, 2},
+                                    .micro_batches = 1,
+                                    .plan = {.table = table}});
+              }),
+              AllOf(HasSubstr("cannot run"), HasSubstr("0I0"), HasSubstr("0W0")));
 }
 
 TEST(Options, AllErrorsAreReportedAtOnce) {
@@ -158,8 +158,8 @@ TEST(Options, AllErrorsAreReportedAtOnce) {
                             .balance = {2, 2, 0},
                             .micro_batches = 0,
                             .schedule = "gpip",
-                            .recompute_per_stage = {Recompute::Always},
-                            .threads = -1});
+                            .plan = {.recompute_per_stage = {Recompute::Always}},
+                            .cores = {.threads = -1}});
       }),
       AllOf(HasSubstr("the pipeline's options have 7 mistakes"), HasSubstr("micro_batches = 0"),
             HasSubstr("threads = -1"), HasSubstr("did you mean 'gpipe'"),
@@ -169,8 +169,9 @@ TEST(Options, AllErrorsAreReportedAtOnce) {
 
 // Thousands of threads would stop the machine before the first step.
 TEST(Options, TooManyThreadsAreRefused) {
-  EXPECT_THAT(message_of<UsageError>(
-                  [] { Pipeline(chain(3), {.devices = {cpu_device()}, .threads = 4096}); }),
+  EXPECT_THAT(message_of<UsageError>([] {
+                Pipeline(chain(3), {.devices = {cpu_device()}, .cores = {.threads = 4096}});
+              }),
               HasSubstr("threads = 4096 is not 0 (chosen) to"));
   EXPECT_THAT(message_of<UsageError>([] { set_worker_threads(100000); }),
               HasSubstr("cannot run an operator on 100000 threads"));

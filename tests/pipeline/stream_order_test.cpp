@@ -43,14 +43,14 @@ nn::Layers net_with_a_skip() {
   return net;
 }
 
-struct Case {
+struct OrderedPlan {
   std::string schedule;
   Recompute recompute = Recompute::Never;
   std::vector<int> balance;
 };
 
-std::vector<Case> cases() {
-  std::vector<Case> result;
+std::vector<OrderedPlan> ordered_plans() {
+  std::vector<OrderedPlan> result;
   for (const std::string schedule : {"gpipe", "1f1b"}) {
     for (const Recompute mode : {Recompute::Never, Recompute::ExceptLast, Recompute::Always}) {
       for (const std::vector<int>& balance : {std::vector<int>{7}, {3, 4}, {1, 2, 2, 2}, {2, 2, 3}})
@@ -60,13 +60,13 @@ std::vector<Case> cases() {
   return result;
 }
 
-std::string text_of(const Case& plan) {
+std::string text_of(const OrderedPlan& plan) {
   std::string name = plan.schedule + " " + std::string(schedule::to_string(plan.recompute));
   for (const int layers : plan.balance) name += " " + std::to_string(layers);
   return name;
 }
 
-Pipeline pipeline_of(const nn::Layers& net, const Case& plan) {
+Pipeline pipeline_of(const nn::Layers& net, const OrderedPlan& plan) {
   return Pipeline(net, {.devices = virtual_devices(static_cast<int>(plan.balance.size())),
                         .balance = plan.balance,
                         .micro_batches = 4,
@@ -75,7 +75,7 @@ Pipeline pipeline_of(const nn::Layers& net, const Case& plan) {
 }
 
 TEST(StreamOrder, HoldsInStepOfEveryPlan) {
-  for (const Case& plan : cases()) {
+  for (const OrderedPlan& plan : ordered_plans()) {
     SCOPED_TRACE(text_of(plan));
     const StreamCheck check;
     const device::StreamScope own(streams_of_the_callers_own());
@@ -93,7 +93,7 @@ TEST(StreamOrder, HoldsInStepOfEveryPlan) {
 }
 
 TEST(StreamOrder, HoldsInCallersBackwardOfEveryPlan) {
-  for (const Case& plan : cases()) {
+  for (const OrderedPlan& plan : ordered_plans()) {
     SCOPED_TRACE(text_of(plan));
     const StreamCheck check;
     const device::StreamScope own(streams_of_the_callers_own());
@@ -149,10 +149,11 @@ TEST(StreamOrder, HoldsForWholeBatchLoss) {
 TEST(StreamOrder, HoldsInProfileAndMeasuredBalance) {
   const StreamCheck check;
   const device::StreamScope own(streams_of_the_callers_own());
-  Pipeline pipeline(net_with_a_skip(), {.devices = virtual_devices(2),
-                                        .micro_batches = 4,
-                                        .batch_norm = nn::BatchNormStatistics::WholeBatch,
-                                        .sample = {small::input()}});
+  Pipeline pipeline(net_with_a_skip(),
+                    {.devices = virtual_devices(2),
+                     .micro_batches = 4,
+                     .plan = {.sample = {small::input()}},
+                     .numerics = {.batch_norm = nn::BatchNormStatistics::WholeBatch}});
   pipeline.profile({small::input()}, small::target(), nn::cross_entropy());
   pipeline.step(small::input(), small::target(), nn::cross_entropy());
   EXPECT_THAT(check.findings(), IsEmpty());

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/support/message_of.h"
 #include "trestle/nn/layers.h"
 #include "trestle/pipeline/pipeline.h"
 
@@ -81,18 +82,9 @@ inline nn::Layers chain(int count, int width = 6, std::uint64_t seed = 5) {
   return net;
 }
 
-// The message of the `Exception` that `action` throws, "" for none.
-template <class Exception, class Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const Exception& error) {
-    if constexpr (std::is_base_of_v<c10::Error, Exception>) return error.what_without_backtrace();
-    return error.what();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "another exception: %s\n", error.what());
-  }
-  return "";
-}
+// The route of the layers' values from stage `from` to the next.
+inline schedule::Route main_route(int from) { return {from, from + 1, false, "main"}; }
+
+inline at::Tensor add(at::Tensor x, at::Tensor skip) { return x + skip; }
 
 }  // namespace trestle::support

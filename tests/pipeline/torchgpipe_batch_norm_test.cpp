@@ -15,7 +15,7 @@ namespace {
 using nn::BatchNormStatistics;
 
 // Double precision: only the order of sums differs.
-constexpr double tolerance = 1e-12;
+constexpr double statistics_tolerance = 1e-12;
 
 constexpr std::int64_t pixels_of_norm1 = 4 * 5;  // of one sample, after one 3 x 3 convolution
 constexpr std::int64_t pixels_of_norm2 = 2 * 3;  // after two
@@ -38,7 +38,7 @@ nn::Layers make_net(const nlohmann::json& content, std::optional<double> momentu
   return net;
 }
 
-at::Tensor images(std::int64_t count, std::uint64_t step) {
+at::Tensor golden_images(std::int64_t count, std::uint64_t step) {
   return golden::formula_doubles({count, 2, 6, 7}, 1000 + step) * 3 + 1;
 }
 
@@ -47,7 +47,8 @@ void expect_numbers(const at::Tensor& actual, const std::vector<double>& expecte
   const at::Tensor flat = actual.detach().cpu().to(at::kDouble).reshape(-1).contiguous();
   ASSERT_EQ(flat.numel(), static_cast<std::int64_t>(expected.size())) << what;
   for (std::size_t i = 0; i < expected.size(); ++i)
-    EXPECT_NEAR(flat.data_ptr<double>()[i], expected[i], tolerance) << what << "[" << i << "]";
+    EXPECT_NEAR(flat.data_ptr<double>()[i], expected[i], statistics_tolerance)
+        << what << "[" << i << "]";
 }
 
 // torchgpipe uses the mini-batch's biased variance; torch and trestle use the unbiased one.
@@ -79,7 +80,7 @@ PipelineOptions options_of(const nlohmann::json& run, BatchNormStatistics statis
           .balance = balance,
           .micro_batches = run["chunks"].get<int>(),
           .recompute = schedule::parse_recompute(run["checkpoint"].get<std::string>()),
-          .batch_norm = statistics};
+          .numerics = {.batch_norm = statistics}};
 }
 
 std::optional<double> momentum_of(const nlohmann::json& run) {
@@ -106,11 +107,11 @@ void expect_run(const nlohmann::json& content, const nlohmann::json& run, By by)
     pipeline.zero_grad();
     at::Tensor output;
     if (by == By::Backward) {
-      output = pipeline.forward(images(count, step));
+      output = pipeline.forward(golden_images(count, step));
       torch::nn::functional::cross_entropy(output, target.to(output.device())).backward();
     } else {
       output = pipeline
-                   .step(images(count, step), target, nn::cross_entropy(),
+                   .step(golden_images(count, step), target, nn::cross_entropy(),
                          {.output = StepOptions::Output::Keep})
                    .output;
     }
@@ -130,7 +131,7 @@ void expect_run(const nlohmann::json& content, const nlohmann::json& run, By by)
   }
 }
 
-class TorchGpipeBatchNorm : public testing::TestWithParam<By> {};
+class TorchGpipeBatchNorm : public ::testing::TestWithParam<By> {};
 
 TEST_P(TorchGpipeBatchNorm, MatchesStatisticsOfSeveralStepsInEveryMode) {
   const auto content = golden::load("batch_norm");
@@ -145,7 +146,7 @@ TEST_P(TorchGpipeBatchNorm, MatchesStatisticsOfSeveralStepsInEveryMode) {
   EXPECT_EQ(content["runs"].size(), 24u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, TorchGpipeBatchNorm, testing::Values(By::Backward, By::Step),
+INSTANTIATE_TEST_SUITE_P(Ways, TorchGpipeBatchNorm, ::testing::Values(By::Backward, By::Step),
                          [](const auto& info) {
                            return info.param == By::Step ? "Step" : "Backward";
                          });
@@ -161,12 +162,13 @@ TEST(TorchGpipeShortBatch, CountsAtOnce) {
     const nn::Layers net = make_net(content, momentum_of(run));
     const nn::Layers plain = make_net(content, momentum_of(run));
     Pipeline pipeline(net, options_of(run, BatchNormStatistics::WholeBatch));
-    pipeline.step(images(count, 0), at::zeros({count}, at::kLong), nn::cross_entropy());
-    plain.forward(images(count, 0));
+    pipeline.step(golden_images(count, 0), at::zeros({count}, at::kLong), nn::cross_entropy());
+    plain.forward(golden_images(count, 0));
     for (std::size_t i = 0; i < 3; ++i) {  // of norm1: norm2's input was normalized per micro-batch
       const auto [name, buffer] = plain.named_buffers()[i];
       const at::Tensor ours = net.named_buffers()[i].second.cpu();
-      EXPECT_LE((ours - buffer).abs().max().item<double>(), tolerance) << name << " of " << count;
+      EXPECT_LE((ours - buffer).abs().max().item<double>(), statistics_tolerance)
+          << name << " of " << count;
     }
   }
 }

@@ -19,8 +19,8 @@ using support::input;
 using support::message_of;
 using support::target;
 using support::width;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Records the mode of each forward.
 struct ModeImpl : torch::nn::Module {
@@ -111,12 +111,12 @@ TEST(Torchgpipe, T57BalanceIsMeasuredInTrainingModeAndModeIsRestored) {
   nn::Layers net = chain(2);
   net.add("mode", std::make_shared<ModeImpl>(&seen));
   net.eval();
-  Pipeline pipeline(net, {.devices = virtual_devices(2), .sample = {input()}});
+  Pipeline pipeline(net, {.devices = virtual_devices(2), .plan = {.sample = {input()}}});
   EXPECT_FALSE(seen.empty());
-  EXPECT_THAT(seen, testing::Each(true));
+  EXPECT_THAT(seen, ::testing::Each(true));
   seen.clear();
   pipeline.forward(input());
-  EXPECT_THAT(seen, testing::Each(false));
+  EXPECT_THAT(seen, ::testing::Each(false));
 }
 
 TEST(Torchgpipe, T59BalanceMeasuresTuplesBetweenLayers) {
@@ -124,7 +124,7 @@ TEST(Torchgpipe, T59BalanceMeasuresTuplesBetweenLayers) {
   net.add("fork", [](at::Tensor x) { return std::tuple(x * 2, x.detach()); });
   net.add("linear", [](at::Tensor x, at::Tensor y) { return std::tuple(x + y, y); });
   net.add("join", [](at::Tensor x, at::Tensor y) { return x * y; });
-  Pipeline pipeline(net, {.devices = virtual_devices(2), .sample = {input()}});
+  Pipeline pipeline(net, {.devices = virtual_devices(2), .plan = {.sample = {input()}}});
   EXPECT_EQ(pipeline.balance().size(), 2u);
 }
 
@@ -132,7 +132,7 @@ TEST(Torchgpipe, T61MeasuredBalanceKeepsExistingGradients) {
   const nn::Layers net = chain(2);
   net.forward(input()).square().sum().backward();
   const auto before = oracle::gradients_of(net.named_parameters());
-  const Pipeline pipeline(net, {.devices = virtual_devices(2), .sample = {input()}});
+  const Pipeline pipeline(net, {.devices = virtual_devices(2), .plan = {.sample = {input()}}});
   EXPECT_EQ(oracle::difference(before, oracle::gradients_of(net.named_parameters())), 0);
 }
 
@@ -203,12 +203,12 @@ TEST(Torchgpipe, T115RefusesMovedLayer) {
   const at::Device other = virtual_devices(3)[2].torch;
   const Move moves[] = {
       {"the model", [](Moved&, Pipeline& p) { p.model().to(at::kCPU); },
-       "'first.weight' is on cpu, but stage 0, which layer 'first' is in, is on virtual:0"},
+       "'first.weight' is on cpu, but stage 0, the stage of layer 'first', is on virtual:0"},
       {"the model, to a stage's device",
        [&](Moved&, Pipeline& p) { p.model().to(virtual_devices(1)[0].torch); },
-       "'last.weight' is on virtual:0, but stage 1, which layer 'last' is in, is on virtual:1"},
+       "'last.weight' is on virtual:0, but stage 1, the stage of layer 'last', is on virtual:1"},
       {"a layer", [&](Moved& m, Pipeline&) { m.last->to(other); },
-       "'last.weight' is on virtual:2, but stage 1, which layer 'last' is in, is on virtual:1"},
+       "'last.weight' is on virtual:2, but stage 1, the stage of layer 'last', is on virtual:1"},
       {"a layer, and its type", [&](Moved& m, Pipeline&) { m.last->to(other, at::kDouble); },
        "'last.weight' is on virtual:2"},
       {"a parameter", [](Moved& m, Pipeline&) { m.first->bias.set_data(m.first->bias.cpu()); },

@@ -16,8 +16,8 @@ PipelineOptions options_of(const golden::Case& golden) {
           .recompute = Recompute::ExceptLast};
 }
 
-class TorchGpipe : public testing::TestWithParam<std::string> {};
-class TorchGpipeCurve : public testing::TestWithParam<std::string> {};
+class TorchGpipe : public ::testing::TestWithParam<std::string> {};
+class TorchGpipeCurve : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(TorchGpipe, MatchesOneStep) {
   golden::Case golden = golden::load_case(GetParam());
@@ -60,9 +60,9 @@ TEST_P(TorchGpipeCurve, MatchesTenSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Nets, TorchGpipe,
-                         testing::Values("unet", "unet_odd", "resnet18_flat", "toy"));
+                         ::testing::Values("unet", "unet_odd", "resnet18_flat", "toy"));
 
-INSTANTIATE_TEST_SUITE_P(Nets, TorchGpipeCurve, testing::Values("unet", "resnet18_flat", "toy"));
+INSTANTIATE_TEST_SUITE_P(Nets, TorchGpipeCurve, ::testing::Values("unet", "resnet18_flat", "toy"));
 
 }  // namespace
 }  // namespace trestle

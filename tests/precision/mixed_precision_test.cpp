@@ -81,9 +81,9 @@ Pipeline pipeline_of(const nn::Layers& model, const Plan& plan, Precision precis
                           .balance = {3, 2},
                           .micro_batches = small::micro_batches,
                           .schedule = plan.schedule,
-                          .backward_order = BackwardOrder::Forward,
                           .recompute = plan.recompute,
-                          .precision = precision});
+                          .plan = {.backward_order = BackwardOrder::Forward},
+                          .numerics = {.precision = precision}});
 }
 
 void expect_close(const Outcome& expected, const Outcome& actual, double tolerance) {
@@ -194,7 +194,7 @@ TEST(FindNonfinite, NamesTheFirstNonfiniteTensor) {
   const at::Tensor x = input(at::kFloat);
   const auto step = [&] { pipeline.step(x, target(), nn::cross_entropy()); };
   step();
-  EXPECT_THAT(find_nonfinite({x}, pipeline), HasSubstr("it is the loss itself"));
+  EXPECT_THAT(find_nonfinite({x}, pipeline), HasSubstr("only the loss is not"));
   EXPECT_EQ(find_nonfinite_gradient(pipeline), "");
   EXPECT_THAT(find_nonfinite({x / 0}, pipeline), HasSubstr("input 0 has values"));
   const at::NoGradGuard no_grad;

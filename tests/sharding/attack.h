@@ -11,7 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "trestle/comm/spawn.h"
+#include "tests/sharding/rows.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/sharding/sharded.h"
 
 // Trains any torch module twice: with libtorch alone, and sharded at every level.
@@ -31,10 +32,6 @@ inline Weights weights_of(const torch::nn::Module& net) {
 }
 using Call = std::function<at::Tensor(const at::Tensor&)>;  // the model's forward
 
-inline constexpr auto levels = {ShardLevel::None, ShardLevel::OptimizerState, ShardLevel::Gradients,
-                                ShardLevel::Parameters};
-inline constexpr int width = 6;
-
 // Ranks are threads that share one default generator, so one rank at a time creates a model.
 inline std::mutex one_at_a_time;
 
@@ -44,11 +41,6 @@ std::shared_ptr<Model> make(Arguments... arguments) {
   torch::manual_seed(5);
   auto net = std::make_shared<Net>(arguments...);
   return net;
-}
-
-inline at::Tensor rows(std::int64_t count, std::uint64_t seed, std::int64_t columns = width) {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
-  return at::randn({count, columns}, generator, at::TensorOptions().dtype(at::kDouble));
 }
 
 inline at::Tensor square_loss(const Call& call, const at::Tensor& x) {

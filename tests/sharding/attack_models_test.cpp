@@ -150,7 +150,7 @@ struct Random : Model {
 };
 
 TEST(ShardAttack, TrainsRandomNets) {
-  for (unsigned seed = 0; seed < 100; ++seed) {
+  for (unsigned seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Trial trial{.model = [seed] { return make<Random>(seed); }, .steps = 2, .tolerance = 1e-10};
     constexpr int ranks[] = {2, 3, 2, 1, 5, 2, 3, 2, 7, 2};
@@ -217,7 +217,7 @@ TEST(ShardAttack, TrainsRandomLayersInUnitsOfAnySize) {
   const auto sgd = [](const std::vector<at::Tensor>& parameters) {
     return torch::optim::SGD(parameters, torch::optim::SGDOptions(0.05).momentum(0.9));
   };
-  for (unsigned seed = 0; seed < 40; ++seed) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const int ranks = 1 + static_cast<int>(seed % 4), replicas = seed % 5 == 0 ? 2 : 1;
     const auto input = [&](int step) {

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "attack_ranks.h"
+#include "tests/support/device_of_rank.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/nn/layers.h"
 
@@ -82,7 +83,7 @@ TEST(ShardEdgeCases, FailureInDeviceThreadStopsAllRanks) {
     expect_error(
         3,
         [&](World& world) {
-          const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
+          const at::Device device = testing::device_of_rank(world.rank());
           ShardedModule<Model> sharded(make<Net>(), shards(world),
                                        {.level = level, .device = device});
           const at::Tensor y = sharded.forward(own_rows(world).to(device));

@@ -12,8 +12,8 @@
 #include <unordered_map>
 
 #include "tests/support/golden.h"
-#include "trestle/comm/gloo_backend.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/backends/gloo_backend.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/sharding/sharded.h"
 
 namespace trestle {
@@ -101,7 +101,7 @@ class Theirs {
 
 // `used(step, rank)` tells whether a rank's forward runs both heads.
 template <class Used>
-void compare(int ranks, bool find, const Used& used) {
+void compare_with_reducer(int ranks, bool find, const Used& used) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   spawn(ranks, [&](World& world) {
     Theirs theirs(store, world, find);
@@ -133,10 +133,11 @@ void compare(int ranks, bool find, const Used& used) {
 class C10dReducer : public ::testing::TestWithParam<int> {};
 
 TEST_P(C10dReducer, GivesSameGradients) {
-  compare(GetParam(), false, [](int, int) { return true; });
+  compare_with_reducer(GetParam(), false, [](int, int) { return true; });
 }
 TEST_P(C10dReducer, GivesSameGradientsWithUnusedParameters) {
-  compare(GetParam(), true, [](int step, int rank) { return step % 2 == 0 || rank == 1; });
+  compare_with_reducer(GetParam(), true,
+                       [](int step, int rank) { return step % 2 == 0 || rank == 1; });
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, C10dReducer, ::testing::Values(2, 3, 4));

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "tests/support/device_of_rank.h"
 #include "tests/support/message_of.h"
 #include "tests/support/run_ranks.h"
 #include "trestle/models/unet.h"
@@ -37,7 +38,7 @@ TEST(ConvertSyncBatchNorm, NormalizesOverAllRanksInMembersAndSequentials) {
     EXPECT_EQ(convert_sync_batch_norm(block, world.group()), 2U);
     for (std::size_t i = 0; i < before.size(); ++i)
       EXPECT_TRUE(block->parameters()[i].is_same(before[i]));
-    block->to(at::Device("virtual:" + std::to_string(world.rank())));
+    block->to(testing::device_of_rank(world.rank()));
     block->to(at::kDouble);
     at::Tensor x =
         torch::full({2, 3}, 1.0 + world.rank(), at::kDouble).to(block->norm->weight.device());

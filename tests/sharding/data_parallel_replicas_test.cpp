@@ -29,8 +29,6 @@ struct NormNetImpl : torch::nn::Cloneable<NormNetImpl> {
 };
 TORCH_MODULE(NormNet);
 
-at::Tensor drawn(at::IntArrayRef sizes) { return torch::randn(sizes, at::kDouble); }
-
 // As in Python: each replica normalizes by its own statistics, and only the first replica's are
 // kept.
 TEST(DataParallelReplicas, KeepFirstReplicasBatchNormStatistics) {
@@ -39,7 +37,7 @@ TEST(DataParallelReplicas, KeepFirstReplicasBatchNormStatistics) {
   NormNet net(std::dynamic_pointer_cast<NormNetImpl>(plain->clone()));
   DataParallel parallel(net, virtual_devices(3));
   for (int step = 0; step < 3; ++step) {
-    const at::Tensor x = drawn({8, 3});
+    const at::Tensor x = torch::randn({8, 3}, at::kDouble);
     plain->zero_grad();
     net->zero_grad();
     const auto running = [&] { return plain->norm->running_var.clone(); };
@@ -60,14 +58,14 @@ TEST(DataParallelReplicas, KeepFirstReplicasBatchNormStatistics) {
   }
   net->eval();  // in evaluation mode all replicas use the first replica's statistics
   plain->eval();
-  const at::Tensor x = drawn({5, 3});
+  const at::Tensor x = torch::randn({5, 3}, at::kDouble);
   EXPECT_TRUE(at::allclose(plain(x), parallel(x).cpu(), 1e-12, 1e-12));
 }
 
 TEST(DataParallelReplicas, FollowModesAndRequiresGradOfModule) {
   NormNet net;
   DataParallel parallel(net, virtual_devices(3));
-  const at::Tensor x = drawn({6, 3});
+  const at::Tensor x = torch::randn({6, 3}, at::kDouble);
   net->norm->eval();  // only this child module
   parallel(x);
   for (const auto& replica : parallel.replicas()) {
@@ -374,7 +372,7 @@ TEST(DataParallelReplicas, SupportTiedWeightsAndNamedSequentials) {
                         [](torch::nn::Module& m) { return &dynamic_cast<TiedImpl&>(m).again; });
   at::Tensor weight = net->weight.detach().clone().requires_grad_();
   DataParallel parallel(net, virtual_devices(3));
-  const at::Tensor x = drawn({5, 3});
+  const at::Tensor x = torch::randn({5, 3}, at::kDouble);
   parallel(x).square().sum().backward();
   x.matmul(weight).matmul(weight).matmul(weight).square().sum().backward();
   EXPECT_TRUE(at::allclose(weight.grad(), net->weight.grad().cpu(), 1e-9, 1e-9));

@@ -30,8 +30,6 @@ TORCH_MODULE(Net);
 
 Net copy_of(const Net& net) { return Net(std::dynamic_pointer_cast<NetImpl>(net->clone())); }
 
-at::Tensor drawn(at::IntArrayRef sizes) { return torch::randn(sizes, at::kDouble); }
-
 double largest_difference(const Tensors& a, const Tensors& b) {
   double largest = a.size() == b.size() ? 0 : 1e9;
   for (std::size_t i = 0; i < a.size(); ++i)
@@ -55,8 +53,8 @@ TEST_P(DataParallelOn, TrainsAsPlainModelOnWholeBatch) {
   torch::optim::SGD ours(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   torch::optim::SGD theirs(plain->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   for (const int samples : {8, 9, 5, 3, 2, 1, 7}) {
-    const at::Tensor target = drawn({samples, 3});
-    at::Tensor x = drawn({samples, 5}).requires_grad_();
+    const at::Tensor target = torch::randn({samples, 3}, at::kDouble);
+    at::Tensor x = torch::randn({samples, 5}, at::kDouble).requires_grad_();
     at::Tensor x2 = x.detach().clone().requires_grad_();
     const at::Tensor output = parallel(x2);
     ASSERT_EQ(output.device(), parse_devices(GetParam())[0].torch);
@@ -98,7 +96,8 @@ TORCH_MODULE(Echo);
 
 TEST(DataParallel, ScattersNestedTensorsAndForwardsOtherArguments) {
   DataParallel parallel(Echo(), virtual_devices(3));
-  const at::Tensor x = drawn({7, 2}), y = drawn({7}), z = drawn({7, 1, 2});
+  const at::Tensor x = torch::randn({7, 2}, at::kDouble), y = torch::randn({7}, at::kDouble),
+                   z = torch::randn({7, 1, 2}, at::kDouble);
   const auto [rows, nested, named, maybe, none] =
       parallel(EchoImpl::Nested(x, {y, z}), std::optional<at::Tensor>(y), 2.0, std::string("key"),
                at::Tensor());
@@ -124,8 +123,8 @@ TEST(DataParallel, SplitsAsPythonDoes) {
   for (const auto& [devices, rows, expected] : cases) {
     DataParallel parallel(Echo(), virtual_devices(devices));
     const auto seen =
-        std::get<0>(parallel(EchoImpl::Nested(drawn({rows, 2}), {}), std::optional<at::Tensor>(),
-                             1.0, std::string("x"), at::Tensor()));
+        std::get<0>(parallel(EchoImpl::Nested(torch::randn({rows, 2}, at::kDouble), {}),
+                             std::optional<at::Tensor>(), 1.0, std::string("x"), at::Tensor()));
     EXPECT_TRUE(seen.cpu().equal(torch::tensor(expected, at::kDouble))) << devices << " " << rows;
   }
 }
@@ -140,7 +139,7 @@ TORCH_MODULE(Loss);
 
 TEST(DataParallel, GathersScalarLossesAndSplitsOtherDimension) {
   DataParallel parallel(Loss(), virtual_devices(2), {.output_device = cpu_device(), .dim = 1});
-  const at::Tensor x = drawn({2, 4});
+  const at::Tensor x = torch::randn({2, 4}, at::kDouble);
   const auto [loss, columns] = parallel(x, std::int64_t{3});
   EXPECT_TRUE(loss.is_cpu());
   EXPECT_LT(largest_difference({x.view({2, 2, 2}).sum({0, 2}) * 3}, {loss}), 1e-12);
@@ -169,9 +168,9 @@ TEST(DataParallel, RefusesTensorsThatSplitDifferently) {
     });
   };
   EXPECT_THAT(
-      call(drawn({8, 2}), drawn({5})),
+      call(torch::randn({8, 2}, at::kDouble), torch::randn({5}, at::kDouble)),
       HasSubstr("tensor 0, [8, 2], into 4 pieces along dimension 0, tensor 1, [5], into 3"));
-  EXPECT_THAT(call(drawn({8, 2}), drawn({})),
+  EXPECT_THAT(call(torch::randn({8, 2}, at::kDouble), torch::randn({}, at::kDouble)),
               HasSubstr("tensor 1 of the arguments has no dimension"));
   EXPECT_THAT(message_of([] { DataParallel parallel(Echo(), {}); }),
               HasSubstr("at least one device"));
@@ -182,7 +181,7 @@ TEST(DataParallel, SupportsSecondDerivativesAndAutogradGrad) {
   Net plain;
   Net net = copy_of(plain);
   DataParallel parallel(net, virtual_devices(3));
-  const at::Tensor x = drawn({5, 5});
+  const at::Tensor x = torch::randn({5, 5}, at::kDouble);
   const auto penalty = [&](const Tensors& parameters, const at::Tensor& output) {
     const auto first = torch::autograd::grad({output.square().sum()}, parameters, {},
                                              /*retain_graph=*/true, /*create_graph=*/true);
@@ -206,7 +205,7 @@ TEST(DataParallel, RunsTwoForwardsBeforeTheirBackwards) {
   DataParallel parallel(net, virtual_devices(2));
   // the second round accumulates into the first round's gradients
   for (int round = 0; round < 2; ++round) {
-    const at::Tensor a = drawn({4, 5}), b = drawn({3, 5});
+    const at::Tensor a = torch::randn({4, 5}, at::kDouble), b = torch::randn({3, 5}, at::kDouble);
     const at::Tensor first = parallel(a).sum(), second = parallel(b).square().sum();
     second.backward();
     first.backward();
@@ -228,7 +227,8 @@ TEST(DataParallel, TrainsInsideCheckpointedFunction) {
     torch::optim::SGD theirs(plain->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
     const at::Device first = parse_devices(devices)[0].torch;
     for (int step = 0; step < 30; ++step) {
-      const at::Tensor x = drawn({7, 5}), target = drawn({7, 3});
+      const at::Tensor x = torch::randn({7, 5}, at::kDouble),
+                       target = torch::randn({7, 3}, at::kDouble);
       ours.zero_grad();
       theirs.zero_grad();
       torch::mse_loss(plain(x), target).backward();
@@ -292,14 +292,14 @@ struct CallsBack : torch::autograd::Function<CallsBack> {
 TEST(DataParallel, RunsInsideBackward) {
   Net net;
   DataParallel parallel(net, virtual_devices(2));
-  const at::Tensor x = drawn({4, 5});
+  const at::Tensor x = torch::randn({4, 5}, at::kDouble);
   std::function<at::Tensor()> call = [&] {
     const torch::AutoGradMode on(true);
     at::Tensor inner = parallel(x);
     inner.sum().backward();
     return inner.detach();
   };
-  at::Tensor y = drawn({2}).to(at::Device("virtual:1")).requires_grad_();
+  at::Tensor y = torch::randn({2}, at::kDouble).to(at::Device("virtual:1")).requires_grad_();
   CallsBack::apply(y.to(at::Device("virtual:0")), &call).sum().backward();
   EXPECT_TRUE(y.grad().defined());
   EXPECT_TRUE(net->in->weight.grad().defined());

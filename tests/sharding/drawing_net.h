@@ -21,7 +21,7 @@ inline nn::Layers drawing_net(int width = 37) {
   return net;
 }
 
-inline at::Tensor rows(int step, const World& world) {
+inline at::Tensor drawn_rows(int step, const World& world) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(17 * step + world.rank());
   return at::randn({4, 6}, generator, at::TensorOptions());
 }
@@ -29,7 +29,7 @@ inline at::Tensor rows(int step, const World& world) {
 inline void draw_and_step(Sharded& sharded, torch::optim::Optimizer& optimizer, const World& world,
                           int step) {
   optimizer.zero_grad();
-  sharded.backward(sharded.forward(rows(step, world)).square().mean());
+  sharded.backward(sharded.forward(drawn_rows(step, world)).square().mean());
   sharded.clip_grad_norm(0.1);
   optimizer.step();
 }

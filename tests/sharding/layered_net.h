@@ -8,7 +8,8 @@
 #include <memory>
 #include <string>
 
-#include "trestle/comm/spawn.h"
+#include "tests/sharding/rows.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/nn/layers.h"
 #include "trestle/sharding/sharded.h"
 
@@ -16,9 +17,6 @@
 namespace trestle::testing {
 
 using Gradients = std::map<std::string, at::Tensor>;
-
-inline constexpr auto levels = {ShardLevel::None, ShardLevel::OptimizerState, ShardLevel::Gradients,
-                                ShardLevel::Parameters};
 
 struct JoinImpl : torch::nn::Module {  // joins a skip
   JoinImpl() { fc = register_module("fc", torch::nn::Linear(12, 6)); }
@@ -35,7 +33,7 @@ struct HeadImpl : torch::nn::Module {  // shares the weight of "embed"
 };
 
 // Layers are factories, so that all ranks create the same ones.
-inline nn::Layers make_net(double dropout = 0, bool tied = true) {
+inline nn::Layers make_layered_net(double dropout = 0, bool tied = true) {
   nn::Layers net(nn::Seed{3});
   const auto linear = [](int in, int out) {
     return [=] {
@@ -63,11 +61,6 @@ inline nn::Layers make_net(double dropout = 0, bool tied = true) {
   });
   if (tied) net.tie("head.weight", "embed.weight", &HeadImpl::weight);
   return net;
-}
-
-inline at::Tensor rows(std::int64_t count, std::int64_t width, std::uint64_t seed) {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
-  return at::randn({count, width}, generator, at::TensorOptions().dtype(at::kDouble));
 }
 
 inline at::Tensor loss_of(const at::Tensor& y, const at::Tensor& target) {

@@ -11,13 +11,13 @@ namespace trestle::testing {
 namespace {
 
 TEST(ShardedLayers, HavePlainModelsGradients) {
-  const at::Tensor x = rows(12, 6, 1), y = rows(12, 6, 2);
-  nn::Layers plain = make_net();
+  const at::Tensor x = rows(12, 1), y = rows(12, 2);
+  nn::Layers plain = make_layered_net();
   loss_of(plain.forward(x), y).backward();
   const NamedTensors shapes = plain.named_parameters();
   for (const int ranks : {1, 2, 3})
     at_each_level(
-        ranks, [] { return make_net(); }, {},
+        ranks, [] { return make_layered_net(); }, {},
         [&](World& world, Sharded& sharded, const nn::Layers&) {
           for (int step = 0; step < 3; ++step) {  // the first step determines buckets and order
             sharded.zero_grad();
@@ -29,8 +29,8 @@ TEST(ShardedLayers, HavePlainModelsGradients) {
 }
 
 TEST(ShardedLayers, TrainInUnitsOfSeveralLayersAndWithoutReshard) {
-  const at::Tensor x = rows(4, 6, 1), y = rows(4, 6, 2);
-  nn::Layers plain = make_net();
+  const at::Tensor x = rows(4, 1), y = rows(4, 2);
+  nn::Layers plain = make_layered_net();
   loss_of(plain.forward(x), y).backward();
   const NamedTensors shapes = plain.named_parameters();
   for (const Bytes unit : {Bytes{0}, Bytes{500}, Bytes{1} << 20}) {
@@ -38,7 +38,7 @@ TEST(ShardedLayers, TrainInUnitsOfSeveralLayersAndWithoutReshard) {
       spawn(2, [&](World& world) {
         const DeviceMesh mesh(world, {{"shard", 2}});
         Sharded sharded(
-            make_net(), mesh,
+            make_layered_net(), mesh,
             {.level = ShardLevel::Parameters, .unit = unit, .reshard_after_forward = reshard});
         for (int step = 0; step < 2; ++step) {
           sharded.zero_grad();
@@ -53,8 +53,8 @@ TEST(ShardedLayers, TrainInUnitsOfSeveralLayersAndWithoutReshard) {
 
 // Replicas draw the numbers of the plain model's micro-batches.
 TEST(ShardedLayers, DrawDropoutOfGlobalMicroBatch) {
-  const at::Tensor x = rows(6, 6, 1), y = rows(6, 6, 2);
-  nn::Layers plain = make_net(0.5);
+  const at::Tensor x = rows(6, 1), y = rows(6, 2);
+  nn::Layers plain = make_layered_net(0.5);
   const nn::Graph graph = plain.graph();
   for (std::int64_t m = 0; m < 3; ++m) {
     const at::Tensor out =
@@ -63,7 +63,7 @@ TEST(ShardedLayers, DrawDropoutOfGlobalMicroBatch) {
   }
   const NamedTensors shapes = plain.named_parameters();
   at_each_level(
-      3, [] { return make_net(0.5); }, {.seed = 11},
+      3, [] { return make_layered_net(0.5); }, {.seed = 11},
       [&](World& world, Sharded& sharded, const nn::Layers&) {
         sharded.backward(loss_of(sharded.forward(part(x, world)), part(y, world)));
         EXPECT_LT(difference(gradients_of(shapes), whole_gradients(sharded, world, shapes)), 1e-14);
@@ -71,12 +71,12 @@ TEST(ShardedLayers, DrawDropoutOfGlobalMicroBatch) {
 }
 
 TEST(ShardedLayers, WeightRaggedBatches) {
-  const at::Tensor x = rows(7, 6, 1), y = rows(7, 6, 2);
-  nn::Layers plain = make_net();
+  const at::Tensor x = rows(7, 1), y = rows(7, 2);
+  nn::Layers plain = make_layered_net();
   loss_of(plain.forward(x), y).backward();
   const NamedTensors shapes = plain.named_parameters();
   at_each_level(
-      3, [] { return make_net(); }, {},
+      3, [] { return make_layered_net(); }, {},
       [&](World& world, Sharded& sharded, const nn::Layers&) {
         // Rank 0 has no samples in the first step, rank 2 none in the third.
         const std::int64_t counts[][3] = {{0, 6, 1}, {3, 3, 1}, {4, 3, 0}, {0, 6, 1}};
@@ -99,12 +99,12 @@ TEST(ShardedLayers, WeightRaggedBatches) {
 }
 
 TEST(ShardedLayers, NoSyncAccumulatesUntilBackwardOutside) {
-  const at::Tensor x = rows(12, 6, 1), y = rows(12, 6, 2);
-  nn::Layers plain = make_net();
+  const at::Tensor x = rows(12, 1), y = rows(12, 2);
+  nn::Layers plain = make_layered_net();
   loss_of(plain.forward(x), y).backward();
   const NamedTensors shapes = plain.named_parameters();
   at_each_level(
-      2, [] { return make_net(); }, {},
+      2, [] { return make_layered_net(); }, {},
       [&](World& world, Sharded& sharded, const nn::Layers&) {
         const at::Tensor own_x = part(x, world), own_y = part(y, world);
         for (int step = 0; step < 2; ++step) {
@@ -123,12 +123,12 @@ TEST(ShardedLayers, NoSyncAccumulatesUntilBackwardOutside) {
 
 // Without zero_grad(), reduced gradients accumulate as in a plain model.
 TEST(ShardedLayers, AccumulateReducedGradients) {
-  const at::Tensor x = rows(4, 6, 1), y = rows(4, 6, 2);
-  nn::Layers plain = make_net();
+  const at::Tensor x = rows(4, 1), y = rows(4, 2);
+  nn::Layers plain = make_layered_net();
   for (int i = 0; i < 3; ++i) loss_of(plain.forward(x), y).backward();
   const NamedTensors shapes = plain.named_parameters();
   at_each_level(
-      2, [] { return make_net(); }, {},
+      2, [] { return make_layered_net(); }, {},
       [&](World& world, Sharded& sharded, const nn::Layers&) {
         for (int i = 0; i < 3; ++i)
           sharded.backward(loss_of(sharded.forward(part(x, world)), part(y, world)));
@@ -138,12 +138,12 @@ TEST(ShardedLayers, AccumulateReducedGradients) {
 
 TEST(ShardedLayers, SupportFrozenLayers) {
   const auto frozen = [] {
-    nn::Layers net = make_net();
+    nn::Layers net = make_layered_net();
     for (auto& [name, tensor] : net.named_parameters())
       if (name.starts_with("middle") || name == "join.fc.weight") tensor.set_requires_grad(false);
     return net;
   };
-  const at::Tensor x = rows(4, 6, 1), y = rows(4, 6, 2);
+  const at::Tensor x = rows(4, 1), y = rows(4, 2);
   nn::Layers plain = frozen();
   loss_of(plain.forward(x), y).backward();
   NamedTensors shapes;
@@ -160,12 +160,12 @@ TEST(ShardedLayers, SupportFrozenLayers) {
 }
 
 TEST(ShardedLayers, RunTwoForwardsBeforeTheirBackwards) {
-  const at::Tensor x = rows(4, 6, 1), y = rows(4, 6, 2);
-  nn::Layers plain = make_net();
+  const at::Tensor x = rows(4, 1), y = rows(4, 2);
+  nn::Layers plain = make_layered_net();
   (loss_of(plain.forward(x), y) + loss_of(plain.forward(x * 2), y)).backward();
   const NamedTensors shapes = plain.named_parameters();
   at_each_level(
-      2, [] { return make_net(); }, {},
+      2, [] { return make_layered_net(); }, {},
       [&](World& world, Sharded& sharded, const nn::Layers&) {
         const at::Tensor a = loss_of(sharded.forward(part(x, world)), part(y, world));
         const at::Tensor b = loss_of(sharded.forward(part(x, world) * 2), part(y, world));
@@ -177,7 +177,7 @@ TEST(ShardedLayers, RunTwoForwardsBeforeTheirBackwards) {
 // SyncBatchNorm waits for every rank: backward_without_samples() is refused, an empty batch is
 // accepted.
 TEST(ShardedLayers, SyncBatchNormTakesEmptyBatchFromRankWithoutSamples) {
-  const at::Tensor x = rows(5, 6, 1), y = rows(5, 6, 2);
+  const at::Tensor x = rows(5, 1), y = rows(5, 2);
   const auto net_with = [](const auto& norm) {
     nn::Layers net(nn::Seed{4});
     for (const char* name : {"first", "last"})

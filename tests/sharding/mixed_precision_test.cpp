@@ -9,17 +9,17 @@
 
 #include "tests/sharding/norm_net.h"
 #include "trestle/base/error.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/sharding/sharded.h"
 
-namespace trestle {
+namespace trestle::testing {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Weights = std::map<std::string, at::Tensor>;
 namespace F = torch::nn::functional;
 
-constexpr int steps = 3;
+constexpr int norm_steps = 3;
 const SpawnOptions one_thread = {.threads = 1};  // the thread count changes the order of sums
 
 Weights copies(const NamedTensors& named) {
@@ -32,7 +32,7 @@ struct Dtypes {
   at::ScalarType compute, reduce;
 };
 
-// The forward of make_net() with the given weights.
+// The forward of make_norm_net() with the given weights.
 at::Tensor forward(Weights& w, const at::Tensor& x) {
   at::Tensor y = at::linear(x, w["in.weight"], w["in.bias"]);
   y = at::layer_norm(y, {16}, w["layer_norm.weight"], w["layer_norm.bias"]).relu();
@@ -56,8 +56,8 @@ Weights by_hand(int ranks, const Dtypes& dtypes, Weights masters) {
     if (!name.starts_with("batch_norm.run") && !name.ends_with("tracked"))
       trained.push_back(master.requires_grad_());
   torch::optim::AdamW optimizer(trained, torch::optim::AdamWOptions(0.01).weight_decay(0.1));
-  const int part = batch / ranks;
-  for (int step = 0; step < steps; ++step) {
+  const int part = norm_batch / ranks;
+  for (int step = 0; step < norm_steps; ++step) {
     optimizer.zero_grad();
     std::map<std::string, std::vector<at::Tensor>> shares;
     Weights after_first;  // holds the first rank's statistics
@@ -68,9 +68,11 @@ Weights by_hand(int ranks, const Dtypes& dtypes, Weights masters) {
         own[name] = master.detach().to(stays ? master.scalar_type() : dtypes.compute, false, true);
         if (master.requires_grad()) own[name].requires_grad_();
       }
-      const at::Tensor y = forward(own, rows(step).narrow(0, rank * part, part).to(dtypes.compute));
+      const at::Tensor y =
+          forward(own, norm_rows(step).narrow(0, rank * part, part).to(dtypes.compute));
       EXPECT_EQ(y.scalar_type(), dtypes.compute);
-      F::cross_entropy(y.to(at::kFloat), classes(step).narrow(0, rank * part, part)).backward();
+      F::cross_entropy(y.to(at::kFloat), norm_classes(step).narrow(0, rank * part, part))
+          .backward();
       for (const auto& [name, tensor] : own) {
         if (!masters[name].requires_grad()) continue;
         const auto wider = c10::promoteTypes(tensor.grad().scalar_type(), dtypes.reduce);
@@ -90,7 +92,7 @@ Weights by_hand(int ranks, const Dtypes& dtypes, Weights masters) {
   return copies({masters.begin(), masters.end()});
 }
 
-double difference(const Weights& expected, const NamedTensors& actual) {
+double distance_in_kind(const Weights& expected, const NamedTensors& actual) {
   double worst = expected.size() == actual.size() ? 0 : 1e9;
   for (const auto& [name, tensor] : actual) {
     EXPECT_EQ(tensor.scalar_type(), expected.at(name).scalar_type()) << name;
@@ -105,15 +107,17 @@ double by_shards(int ranks, const ShardOptions& options, const Weights& expected
       ranks,
       [&](World& world) {
         const DeviceMesh mesh(world, {{"shard", ranks}});
-        Sharded sharded(make_net(), mesh, options);
+        Sharded sharded(make_norm_net(), mesh, options);
         torch::optim::AdamW optimizer(sharded.parameters(),
                                       torch::optim::AdamWOptions(0.01).weight_decay(0.1));
-        const int part = batch / ranks;
-        for (int step = 0; step < steps; ++step) {
+        const int part = norm_batch / ranks;
+        for (int step = 0; step < norm_steps; ++step) {
           optimizer.zero_grad();
-          const at::Tensor y = sharded.forward(rows(step).narrow(0, world.rank() * part, part));
+          const at::Tensor y =
+              sharded.forward(norm_rows(step).narrow(0, world.rank() * part, part));
           EXPECT_EQ(y.scalar_type(), *options.precision.output);
-          sharded.backward(F::cross_entropy(y, classes(step).narrow(0, world.rank() * part, part)));
+          sharded.backward(
+              F::cross_entropy(y, norm_classes(step).narrow(0, world.rank() * part, part)));
           for (const auto& [name, shard] : sharded.named_parameters()) {
             EXPECT_EQ(shard.scalar_type(), at::kFloat) << name;
             EXPECT_EQ(shard.grad().scalar_type(), at::kFloat) << name;
@@ -121,14 +125,14 @@ double by_shards(int ranks, const ShardOptions& options, const Weights& expected
           optimizer.step();
         }
         const NamedTensors state = sharded.state();  // collective: all ranks call it
-        return world.rank() == 0 ? difference(expected, state) : 0;
+        return world.rank() == 0 ? distance_in_kind(expected, state) : 0;
       },
       one_thread);
   return differences[0];
 }
 
 Weights first_weights() {
-  const nn::Layers net = make_net();
+  const nn::Layers net = make_norm_net();
   Weights weights = copies(net.named_parameters());
   for (const auto& [name, tensor] : copies(net.named_buffers())) weights[name] = tensor;
   return weights;
@@ -148,7 +152,7 @@ TEST(ShardedPrecision, TrainsAsMasterWeightsAndCopiesByHand) {
               return by_hand(ranks, {compute, reduce}, first_weights());
             },
             one_thread)[0];
-        for (const ShardLevel level : dividing) {
+        for (const ShardLevel level : sharded_levels) {
           const ShardOptions options = {
               .level = level,
               .bucket = 512,
@@ -178,7 +182,7 @@ TEST(ShardedPrecision, CommunicatesInRequestedDtypes) {
       return sharded.report();
     })[0];
   };
-  for (const ShardLevel level : dividing) {
+  for (const ShardLevel level : sharded_levels) {
     SCOPED_TRACE(std::string(to_string(level)));
     const ShardReport own = report(level, {});
     const ShardReport half = report(level, {.parameters = at::kBFloat16});
@@ -194,7 +198,7 @@ TEST(ShardedPrecision, CommunicatesInRequestedDtypes) {
 
 // Behaviour 21: norms in low precision, batch norm's statistics in fp32, and a torch module.
 TEST(ShardedPrecision, KeepsStatisticsInFp32AndCastsOutputsOnRequest) {
-  for (const ShardLevel level : dividing)
+  for (const ShardLevel level : sharded_levels)
     for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf})
       spawn(2, [&](World& world) {
         const DeviceMesh mesh(world, {{"shard", 2}});
@@ -220,7 +224,7 @@ TEST(ShardedPrecision, KeepsStatisticsInFp32AndCastsOutputsOnRequest) {
 }
 
 TEST(ShardedPrecision, KeepsDtypeOfNamedLayersAndCastsFrozenOnes) {
-  for (const ShardLevel level : dividing)
+  for (const ShardLevel level : sharded_levels)
     spawn(2, [&](World& world) {
       const DeviceMesh mesh(world, {{"shard", 2}});
       nn::Layers net(nn::Seed{5});
@@ -246,11 +250,11 @@ TEST(ShardedPrecision, KeepsDtypeOfNamedLayersAndCastsFrozenOnes) {
       torch::optim::SGD optimizer(sharded.parameters(), 0.1);
       for (int step = 0; step < 2; ++step) {
         optimizer.zero_grad();
-        sharded.backward(sharded.forward(rows(1)).to(at::kFloat).square().mean());
+        sharded.backward(sharded.forward(norm_rows(1)).to(at::kFloat).square().mean());
         optimizer.step();
       }
-      EXPECT_THAT(seen, testing::ElementsAre(at::kBFloat16, at::kFloat, at::kBFloat16,
-                                             at::kBFloat16, at::kFloat, at::kBFloat16));
+      EXPECT_THAT(seen, ::testing::ElementsAre(at::kBFloat16, at::kFloat, at::kBFloat16,
+                                               at::kBFloat16, at::kFloat, at::kBFloat16));
       for (const auto& [name, tensor] : sharded.state()) {
         EXPECT_EQ(tensor.scalar_type(), at::kFloat);
         EXPECT_EQ(tensor.equal(before.at(name)), name.starts_with("frozen")) << name;
@@ -296,7 +300,7 @@ TEST(ShardedPrecision, OptimizersZeroGradClearsNoSyncSumsAtLevelNone) {
 
 // Behaviour 21: a rank accumulates in the dtype of the reduction. In bf16, 256 + 1 is 256.
 TEST(ShardedPrecision, NoSyncAccumulatesInReductionDtype) {
-  for (const ShardLevel level : dividing)
+  for (const ShardLevel level : sharded_levels)
     spawn(2, [&](World& world) {
       const DeviceMesh mesh(world, {{"shard", 2}});
       nn::Layers net(nn::Seed{5});
@@ -375,7 +379,7 @@ TEST(ShardedPrecision, RefusesInvalidOptions) {
     const DeviceMesh mesh(world, {{"shard", 1}});
     const auto refusal = [&](const ShardPrecision& precision) -> std::string {
       try {
-        Sharded(make_net(), mesh, {.level = ShardLevel::Gradients, .precision = precision});
+        Sharded(make_norm_net(), mesh, {.level = ShardLevel::Gradients, .precision = precision});
       } catch (const UsageError& error) {
         return error.what();
       }
@@ -389,4 +393,4 @@ TEST(ShardedPrecision, RefusesInvalidOptions) {
 }
 
 }  // namespace
-}  // namespace trestle
+}  // namespace trestle::testing

@@ -2,28 +2,26 @@
 
 #include <torch/torch.h>
 
+#include "tests/sharding/rows.h"
 #include "trestle/nn/layers.h"
-#include "trestle/sharding/shard_level.h"
 
 // A net in fp32 with normalization layers, and its data.
-namespace trestle {
+namespace trestle::testing {
 
-inline constexpr auto dividing = {ShardLevel::OptimizerState, ShardLevel::Gradients,
-                                  ShardLevel::Parameters};
-inline constexpr int batch = 12;
+inline constexpr int norm_batch = 12;
 
-inline at::Tensor rows(int step) {
+inline at::Tensor norm_rows(int step) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(step));
-  return at::randn({batch, 6}, generator, at::TensorOptions());
+  return at::randn({norm_batch, 6}, generator, at::TensorOptions());
 }
 
-inline at::Tensor classes(int step) {
+inline at::Tensor norm_classes(int step) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(step));
-  return at::randint(0, 5, {batch}, generator, at::TensorOptions().dtype(at::kLong));
+  return at::randint(0, 5, {norm_batch}, generator, at::TensorOptions().dtype(at::kLong));
 }
 
 // A layer norm, which computes in the parameters' dtype, and a batch norm, which stays in fp32.
-inline nn::Layers make_net() {
+inline nn::Layers make_norm_net() {
   nn::Layers net(nn::Seed{5});
   net.add("in", [] { return torch::nn::Linear(6, 16); });
   net.add("layer_norm", [] { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({16})); });
@@ -33,4 +31,4 @@ inline nn::Layers make_net() {
   return net;
 }
 
-}  // namespace trestle
+}  // namespace trestle::testing

@@ -36,7 +36,7 @@ struct NetImpl : torch::nn::Module {
   at::Tensor scale;
 };
 
-inline std::shared_ptr<NetImpl> make_net() {
+inline std::shared_ptr<NetImpl> make_plain_net() {
   static std::mutex one_at_a_time;  // ranks are threads with one default generator
   const std::lock_guard lock(one_at_a_time);
   torch::manual_seed(7);
@@ -62,7 +62,7 @@ inline Weights weights_of(torch::nn::Module& net) {
 
 inline const Weights& plain_training() {
   static const Weights weights = [] {
-    const auto net = make_net();
+    const auto net = make_plain_net();
     torch::optim::AdamW optimizer(net->parameters(),
                                   torch::optim::AdamWOptions(0.05).weight_decay(0.1));
     for (int step = 0; step < steps; ++step) {
@@ -88,7 +88,7 @@ inline double difference(const Weights& expected, const NamedTensors& actual) {
 // weights.
 inline double sharded_training(const World& world, const DeviceMesh& mesh,
                                const ShardOptions& options) {
-  ShardedModule<NetImpl> sharded(make_net(), mesh, options);
+  ShardedModule<NetImpl> sharded(make_plain_net(), mesh, options);
   torch::optim::AdamW optimizer(sharded.parameters(),
                                 torch::optim::AdamWOptions(0.05).weight_decay(0.1));
   const int part = batch / world.size();

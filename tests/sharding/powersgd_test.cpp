@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "tests/support/device_of_rank.h"
 #include "tests/support/golden.h"
 #include "tests/support/message_of.h"
 #include "tests/support/run_ranks.h"
@@ -138,9 +139,8 @@ TEST(PowerSgd, IsExactForAveragesOfLowRank) {
   for (const int ranks : {1, 2, 3, 4}) {
     run_ranks(ranks, [&](World& world) {
       const at::Tensor common = of_rank_one(9, 12);
-      const at::Device device = world.size() == 3
-                                    ? at::Device("virtual:" + std::to_string(world.rank()))
-                                    : at::Device(at::kCPU);
+      const at::Device device =
+          world.size() == 3 ? testing::device_of_rank(world.rank()) : at::Device(at::kCPU);
       // Each rank has a multiple, so the average has rank one too. Four dimensions count as a
       // matrix.
       const auto mine = in_one_piece({(common * (world.rank() + 1)).view({9, 3, 2, 2}).to(device),

@@ -13,7 +13,7 @@
 #include "tests/sharding/plain_net.h"
 #include "tests/support/run_ranks.h"
 #include "trestle/base/error.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/optim/factory.h"
 #include "trestle/sharding/background_save.h"
 #include "trestle/sharding/join.h"

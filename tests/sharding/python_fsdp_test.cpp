@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/support/golden.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"
 #include "trestle/sharding/sharded.h"

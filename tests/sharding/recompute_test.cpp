@@ -13,8 +13,8 @@
 namespace trestle::testing {
 namespace {
 
-struct BlockImpl : torch::nn::Module {
-  explicit BlockImpl(bool recomputes) : recomputes(recomputes) {
+struct RecomputedImpl : torch::nn::Module {
+  explicit RecomputedImpl(bool recomputes) : recomputes(recomputes) {
     a = register_module("a", torch::nn::Linear(6, 10));
     b = register_module("b", torch::nn::Linear(10, 6));
     to(torch::kDouble);
@@ -30,12 +30,13 @@ struct BlockImpl : torch::nn::Module {
 nn::Layers blocks(bool recompute) {
   nn::Layers net(nn::Seed{9});
   for (int i = 0; i < 4; ++i)
-    net.add("block" + std::to_string(i), [=] { return std::make_shared<BlockImpl>(recompute); });
+    net.add("block" + std::to_string(i),
+            [=] { return std::make_shared<RecomputedImpl>(recompute); });
   return net;
 }
 
 TEST(ShardedRecompute, HasPlainModelsGradients) {
-  const at::Tensor x = rows(6, 6, 1), y = rows(6, 6, 2);
+  const at::Tensor x = rows(6, 1), y = rows(6, 2);
   nn::Layers plain = blocks(false);
   loss_of(plain.forward(x), y).backward();
   const NamedTensors shapes = plain.named_parameters();
@@ -54,7 +55,7 @@ TEST(ShardedRecompute, HasPlainModelsGradients) {
 // A sharded layer inside a checkpointed function is all-gathered again for recomputation and freed
 // only by the backward.
 TEST(ShardedRecompute, UnshardsUnitsInsideCheckpointedFunction) {
-  const at::Tensor x = rows(6, 6, 1), y = rows(6, 6, 2);
+  const at::Tensor x = rows(6, 1), y = rows(6, 2);
   nn::Layers plain = blocks(false);
   loss_of(plain.forward(x), y).backward();
   const NamedTensors shapes = plain.named_parameters();
@@ -79,7 +80,7 @@ TEST(ShardedRecompute, UnshardsUnitsInsideCheckpointedFunction) {
 // A recomputed call counts once: later micro-batches draw the same numbers as without
 // recomputation.
 TEST(ShardedRecompute, DropoutAfterRecomputedCallIsUnchanged) {
-  const at::Tensor x = rows(6, 6, 1), y = rows(6, 6, 2);
+  const at::Tensor x = rows(6, 1), y = rows(6, 2);
   const auto net = [] {
     nn::Layers made = blocks(false);
     made.add("dropout", torch::nn::Dropout(0.5));

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/sharding/reproducible_training.h"
+#include "tests/sharding/rows.h"
 #include "trestle/base/error.h"
 #include "trestle/sharding/reproducible.h"
 
@@ -12,9 +13,6 @@ namespace trestle::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr auto levels = {ShardLevel::None, ShardLevel::OptimizerState, ShardLevel::Gradients,
-                         ShardLevel::Parameters};
 
 ShardOptions reproducible(ShardLevel level) {
   return {.level = level,

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"
 #include "trestle/sharding/sharded.h"

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/sharding/layered_net.h"
+#include "tests/support/device_of_rank.h"
 #include "trestle/base/error.h"
 #include "trestle/device/virtual_device.h"
 
@@ -34,11 +35,11 @@ void train(const Forward& forward, const Backward& backward, torch::optim::Optim
 }
 
 Trained train_sharded(const World& world, const DeviceMesh& mesh, const ShardOptions& options) {
-  Sharded sharded(make_net(), mesh, options);
+  Sharded sharded(make_layered_net(), mesh, options);
   torch::optim::SGD optimizer(sharded.parameters(), 0.1);
   train([&](const at::Tensor& x) { return sharded.forward(x); },
         [&](const at::Tensor& loss) { sharded.backward(loss); }, optimizer,
-        part(rows(16, 6, 1), world), part(rows(16, 6, 2), world));
+        part(rows(16, 1), world), part(rows(16, 2), world));
   return {.state = sharded.state(), .report = sharded.report()};
 }
 
@@ -50,14 +51,14 @@ double distance(const NamedTensors& a, const NamedTensors& b) {
 }
 
 TEST(ShardedReshard, AmongFewRanksTrainsToPlainModelsWeights) {
-  nn::Layers plain = make_net();
+  nn::Layers plain = make_layered_net();
   std::vector<at::Tensor> parameters;
   std::set<void*> seen;
   for (const auto& [name, tensor] : plain.named_parameters())
     if (seen.insert(tensor.unsafeGetTensorImpl()).second) parameters.push_back(tensor);
   torch::optim::SGD optimizer(parameters, 0.1);
   train([&](const at::Tensor& x) { return plain.forward(x); },
-        [](const at::Tensor& loss) { loss.backward(); }, optimizer, rows(16, 6, 1), rows(16, 6, 2));
+        [](const at::Tensor& loss) { loss.backward(); }, optimizer, rows(16, 1), rows(16, 2));
   Gradients expected;
   for (const auto& [name, tensor] : plain.named_parameters()) expected[name] = tensor.detach();
   for (const int replicas : {1, 2})
@@ -94,7 +95,7 @@ TEST(ShardedReshard, HoldsAndSendsDocumentedBytes) {
   const auto measure = [&](Reshard reshard) {
     std::pair<double, ShardReport> result;
     spawn(ranks, [&](World& world) {
-      const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
+      const at::Device device = device_of_rank(world.rank());
       const DeviceMesh mesh(world, {{"shard", ranks}});
       nn::Layers net(nn::Seed{1});
       for (int i = 0; i < blocks; ++i)
@@ -138,7 +139,7 @@ TEST(ShardedReshard, RefusesNumberThatDoesNotDivideRanks) {
     spawn(4, [&](World& world) {
       const DeviceMesh mesh(world, {{"shard", 4}});
       try {
-        const Sharded sharded(make_net(), mesh,
+        const Sharded sharded(make_layered_net(), mesh,
                               {.level = ShardLevel::Parameters, .reshard_after_forward = few});
         ADD_FAILURE() << few;
       } catch (const UsageError& error) {

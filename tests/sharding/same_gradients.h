@@ -39,7 +39,7 @@ struct SameGradientsCase {
 };
 
 inline constexpr int all_rows = 24;
-inline at::Tensor matrix_rows(std::uint64_t seed) { return rows(all_rows, 6, seed).to(at::kFloat); }
+inline at::Tensor matrix_rows(std::uint64_t seed) { return rows(all_rows, seed).to(at::kFloat); }
 
 // The gradients of plain libtorch. In float32: of the whole batch. In bfloat16: each rank's share
 // of the batch, summed in float32, either with cast weights or under autocast.

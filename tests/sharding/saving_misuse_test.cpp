@@ -8,10 +8,12 @@
 
 #include "scratch_folder.h"
 #include "tests/sharding/plain_net.h"
+#include "tests/sharding/rows.h"
+#include "tests/support/device_of_rank.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/checkpoint/weights.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"
@@ -25,9 +27,6 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr ShardLevel levels[] = {ShardLevel::None, ShardLevel::OptimizerState,
-                                 ShardLevel::Gradients, ShardLevel::Parameters};
-
 struct HeadImpl : torch::nn::Module {
   explicit HeadImpl(int in) {
     weight = register_parameter("weight", torch::randn({6, in}));
@@ -38,7 +37,7 @@ struct HeadImpl : torch::nn::Module {
 };
 
 // Tied weights, a frozen layer, a parameter with fewer elements than ranks and an empty one.
-nn::Layers make_net(int width = 9) {
+nn::Layers make_tied_net(int width = 9) {
   nn::Layers net(nn::Seed{3});
   net.add("embed", [] { return torch::nn::Linear(6, 6); });
   net.add("frozen", [] {
@@ -78,16 +77,16 @@ void expect_known(const NamedTensors& tensors, const NamedTensors& expected, dou
 TEST(SavedSharded, StoresEachTensorOnce) {
   const testing::ScratchFolder scratch;
   std::vector<std::string> expected;
-  for (const auto& [name, tensor] : make_net().named_parameters()) expected.push_back(name);
+  for (const auto& [name, tensor] : make_tied_net().named_parameters()) expected.push_back(name);
   EXPECT_THAT(expected, ::testing::Not(::testing::Contains("head.weight")));
   int number = 0;
-  for (const ShardLevel from : levels)
+  for (const ShardLevel from : testing::levels)
     for (const auto& [ranks, others] : {std::pair{4, 2}, std::pair{2, 4}, std::pair{7, 1}}) {
       SCOPED_TRACE(std::string(to_string(from)) + " on " + std::to_string(ranks));
       NamedTensors whole;
       spawn(ranks, [&, count = ranks](World& world) {
         const DeviceMesh mesh(world, {{"shard", count}});
-        Sharded sharded(make_net(), mesh, {.level = from});
+        Sharded sharded(make_tied_net(), mesh, {.level = from});
         const auto optimizer =
             optim::make_optimizer(sharded.parameters(), {.name = "adam", .learning_rate = 0.1});
         save(scratch.path("before"), sharded, *optimizer);
@@ -103,12 +102,12 @@ TEST(SavedSharded, StoresEachTensorOnce) {
       EXPECT_EQ(names_of(after, "optimizer").size(), 3 * (expected.size() - 2))
           << "all except frozen parameters";
       checkpoint::write_as_one_file(after, scratch.path("one.safetensors"));
-      const nn::Layers plain = make_net();
+      const nn::Layers plain = make_tied_net();
       EXPECT_TRUE(checkpoint::load_weights(plain, scratch.path("one.safetensors")).whole());
       expect_known(plain.named_parameters(), whole);
       spawn(others, [&, count = others](World& world) {
         const DeviceMesh mesh(world, {{"shard", count}});
-        Sharded sharded(make_net(), mesh, {.level = levels[number % 4]});
+        Sharded sharded(make_tied_net(), mesh, {.level = testing::levels[number % 4]});
         const auto optimizer =
             optim::make_optimizer(sharded.parameters(), {.name = "adam", .learning_rate = 0.1});
         load(scratch.path("before"), sharded, *optimizer);
@@ -124,7 +123,7 @@ TEST(SavedSharded, StoresEachTensorOnce) {
 
 TEST(SavedSharded, ReplicasShareWriting) {
   const testing::ScratchFolder scratch;
-  for (const ShardLevel level : levels) {
+  for (const ShardLevel level : testing::levels) {
     spawn(4, [&](World& world) {
       const DeviceMesh mesh(world, {{"replicate", 4}, {"shard", 1}});
       nn::Layers net(nn::Seed{1});
@@ -156,7 +155,7 @@ std::vector<std::string> said(const Work& work, const std::string& optimizer = "
                               int width = 9) {
   return spawn(3, [&](World& world) -> std::string {
     const DeviceMesh mesh(world, {{"shard", 3}});
-    Sharded sharded(make_net(width), mesh, {.level = ShardLevel::Parameters});
+    Sharded sharded(make_tied_net(width), mesh, {.level = ShardLevel::Parameters});
     const auto its = optim::make_optimizer(sharded.parameters(), {.name = optimizer});
     try {
       work(sharded, *its);
@@ -218,7 +217,7 @@ TEST(SavedSharded, ReportsMismatchesOnAllRanks) {
 
 TEST(SavedSharded, LoadsPartOfCheckpointOnRequest) {
   const testing::ScratchFolder scratch;
-  const nn::Layers plain = make_net();
+  const nn::Layers plain = make_tied_net();
   const auto optimizer = optim::make_optimizer(plain.parameters(), {.name = "adam"});
   plain.forward(torch::ones({3, 6})).sum().backward();
   optimizer->step();
@@ -250,7 +249,7 @@ TEST(SavedSharded, StoresMasterWeightsOfMixedPrecision) {
       const ShardOptions options{.level = level,
                                  .precision = {.parameters = at::kBFloat16, .reduce = at::kFloat}};
       const auto all_trained = [] {
-        const nn::Layers net = make_net();
+        const nn::Layers net = make_tied_net();
         for (auto& parameter : net.parameters()) parameter.set_requires_grad(true);
         return net;
       };
@@ -274,7 +273,7 @@ TEST(SavedSharded, SavesFromDevicesAndFromCpuShards) {
   const testing::ScratchFolder scratch;
   for (const bool on_cpu : {false, true}) {
     spawn(4, [&](World& world) {
-      const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
+      const at::Device device = testing::device_of_rank(world.rank());
       const DeviceMesh mesh(world, {{"replicate", 2}, {"shard", 2}});
       const ShardOptions options{
           .level = ShardLevel::Parameters, .device = device, .shards_on_cpu = on_cpu};
@@ -283,18 +282,18 @@ TEST(SavedSharded, SavesFromDevicesAndFromCpuShards) {
         sharded.backward(sharded.forward(torch::ones({3, 6}).to(device)).square().mean());
         optimizer.step();
       };
-      Sharded sharded(make_net(), mesh, options);
+      Sharded sharded(make_tied_net(), mesh, options);
       const auto optimizer = optim::make_optimizer(sharded.parameters(), {.name = "rmsprop"});
       step_on_device(sharded, *optimizer);
       save(scratch.path("last"), sharded, *optimizer);
       step_on_device(sharded, *optimizer);
-      Sharded second(make_net(), mesh, options);
+      Sharded second(make_tied_net(), mesh, options);
       const auto its = optim::make_optimizer(second.parameters(), {.name = "rmsprop"});
       load(scratch.path("last"), second, *its);
       step_on_device(second, *its);
       expect_known(second.state(), sharded.state());
     });
-    const nn::Layers plain = make_net();
+    const nn::Layers plain = make_tied_net();
     const auto optimizer = optim::make_optimizer(plain.parameters(), {.name = "rmsprop"});
     load(scratch.path("last"), plain, *optimizer);
     EXPECT_EQ(optimizer->state().size(), plain.named_parameters().size() - 2)

@@ -7,7 +7,7 @@
 #include "tests/sharding/drawing_net.h"
 #include "tests/sharding/plain_net.h"
 #include "trestle/base/error.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/nn/layers.h"
 #include "trestle/nn/loss.h"
 #include "trestle/optim/factory.h"
@@ -22,25 +22,26 @@ namespace {
 using checkpoint::TrainState;
 using testing::draw_and_step;
 using testing::drawing_net;
-using testing::rows;
+using testing::drawn_rows;
 using testing::same_bits;
 
-struct Case {
+struct MeshCase {
   ShardLevel level;
   int replicate, shard;
   int size() const { return replicate * shard; }
 };
-constexpr Case cases[] = {{ShardLevel::None, 3, 1},           {ShardLevel::OptimizerState, 1, 2},
-                          {ShardLevel::Gradients, 2, 2},      {ShardLevel::Parameters, 1, 4},
-                          {ShardLevel::Parameters, 2, 2},     {ShardLevel::Parameters, 1, 3},
-                          {ShardLevel::OptimizerState, 2, 1}, {ShardLevel::Parameters, 1, 1}};
-std::string in_words(const Case& one) {
+constexpr MeshCase cases[] = {
+    {ShardLevel::None, 3, 1},           {ShardLevel::OptimizerState, 1, 2},
+    {ShardLevel::Gradients, 2, 2},      {ShardLevel::Parameters, 1, 4},
+    {ShardLevel::Parameters, 2, 2},     {ShardLevel::Parameters, 1, 3},
+    {ShardLevel::OptimizerState, 2, 1}, {ShardLevel::Parameters, 1, 1}};
+std::string in_words(const MeshCase& one) {
   return std::string(to_string(one.level)) + " " + std::to_string(one.replicate) + "x" +
          std::to_string(one.shard);
 }
 
 using Body = std::function<void(World&, const DeviceMesh&)>;
-void on_mesh(const Case& given, const Body& body) {
+void on_mesh(const MeshCase& given, const Body& body) {
   SCOPED_TRACE(in_words(given));
   spawn(given.size(), [&](World& world) {
     body(world, DeviceMesh(world, {{"replicate", given.replicate}, {"shard", given.shard}}));
@@ -55,15 +56,15 @@ torch::optim::AdamW adamw(std::vector<at::Tensor> parameters) {
 // A net with a channels-last weight, a buffer, a frozen weight, and a parameter with fewer elements
 // than ranks.
 std::shared_ptr<testing::NetImpl> odd_net() {
-  auto net = testing::make_net();
+  auto net = testing::make_plain_net();
   net->conv->weight.set_data(net->conv->weight.contiguous(at::MemoryFormat::ChannelsLast));
   net->norm->weight.set_requires_grad(false);
   net->register_buffer("seen", torch::zeros({2}, torch::kLong));
   return net;
 }
 
-void train(ShardedModule<testing::NetImpl>& sharded, torch::optim::Optimizer& optimizer,
-           const World& world, int from, int to) {
+void train_odd_net(ShardedModule<testing::NetImpl>& sharded, torch::optim::Optimizer& optimizer,
+                   const World& world, int from, int to) {
   const int part = testing::batch / world.size(), begin = world.rank() * part;
   for (int step = from; step < to; ++step) {
     optimizer.zero_grad();
@@ -92,7 +93,7 @@ testing::Weights plain_weights(int steps) {
   return testing::weights_of(*net);
 }
 
-double difference(const testing::Weights& expected, const NamedTensors& actual) {
+double parameter_difference(const testing::Weights& expected, const NamedTensors& actual) {
   NamedTensors parameters;
   for (const auto& named : actual)
     if (expected.contains(named.first)) parameters.push_back(named);
@@ -102,7 +103,7 @@ double difference(const testing::Weights& expected, const NamedTensors& actual) 
 TEST(SavedSharded, ResumesAtAnyLevelMeshAndWorldSize) {
   const testing::ScratchFolder scratch;
   const auto expected = plain_weights(4);
-  const auto go_on = [&](const Case& to) {
+  const auto go_on = [&](const MeshCase& to) {
     on_mesh(to, [&](World& world, const DeviceMesh& mesh) {
       ShardedModule<testing::NetImpl> sharded(odd_net(), mesh, {.level = to.level});
       auto optimizer = adamw(sharded.parameters());
@@ -111,29 +112,29 @@ TEST(SavedSharded, ResumesAtAnyLevelMeshAndWorldSize) {
       EXPECT_EQ(state.numbers, (std::map<std::string, double>{{"scale", 0.1}}));
       EXPECT_EQ(sharded.progress().steps, 2);
       EXPECT_EQ(sharded->named_buffers()["seen"][1].item<int>(), 7);
-      train(sharded, optimizer, world, 2, 4);
-      EXPECT_LT(difference(expected, sharded.state()), 1e-12) << world.rank();
+      train_odd_net(sharded, optimizer, world, 2, 4);
+      EXPECT_LT(parameter_difference(expected, sharded.state()), 1e-12) << world.rank();
     });
   };
-  for (const Case& from : cases) {
+  for (const MeshCase& from : cases) {
     SCOPED_TRACE("from " + in_words(from));
     on_mesh(from, [&](World& world, const DeviceMesh& mesh) {
       const auto net = odd_net();
       ShardedModule<testing::NetImpl> sharded(net, mesh, {.level = from.level, .bucket = 2048});
       auto optimizer = adamw(sharded.parameters());
-      train(sharded, optimizer, world, 0, 2);
+      train_odd_net(sharded, optimizer, world, 0, 2);
       // Training forwards broadcast rank 0's buffers.
       net->named_buffers()["seen"].fill_(world.rank() == 0 ? 7 : 8);
       save(scratch.path("last"), sharded, optimizer,
            {.step = 2, .samples = 24, .numbers = {{"scale", 0.1}}});
     });
-    for (const Case& to : cases) go_on(to);
+    for (const MeshCase& to : cases) go_on(to);
     const auto net = odd_net();  // one process with libtorch's own classes
     auto optimizer = adamw(net->parameters());
     EXPECT_EQ(load(scratch.path("last"), *net, optimizer).samples, 24);
     train_plainly(*net, optimizer, 2, 4);
     const auto weights = testing::weights_of(*net);
-    EXPECT_LT(difference(expected, {weights.begin(), weights.end()}), 1e-12);
+    EXPECT_LT(parameter_difference(expected, {weights.begin(), weights.end()}), 1e-12);
   }
   const auto net = odd_net();
   auto optimizer = adamw(net->parameters());
@@ -141,7 +142,7 @@ TEST(SavedSharded, ResumesAtAnyLevelMeshAndWorldSize) {
   net->named_buffers()["seen"].fill_(7);
   save(scratch.path("last"), *net, optimizer,
        {.step = 2, .samples = 24, .numbers = {{"scale", 0.1}}});
-  for (const Case& to : cases) go_on(to);
+  for (const MeshCase& to : cases) go_on(to);
 }
 
 const optim::OptimizerOptions optimizers[] = {
@@ -154,14 +155,14 @@ const optim::OptimizerOptions optimizers[] = {
 TEST(SavedSharded, ResumesToBitsOfUninterruptedTraining) {
   const testing::ScratchFolder scratch;
   for (const auto& which : optimizers)
-    for (const Case& given : {cases[0], cases[1], cases[2], cases[3], cases[4]}) {
+    for (const MeshCase& given : {cases[0], cases[1], cases[2], cases[3], cases[4]}) {
       SCOPED_TRACE(which.name);
       on_mesh(given, [&](World& world, const DeviceMesh& mesh) {
         const ShardOptions options{.level = given.level, .bucket = 512, .seed = 9};
         Sharded whole(drawing_net(), mesh, options);
         const auto optimizer = optim::make_optimizer(whole.parameters(), which);
         for (int step = 0; step < 5; ++step) {
-          if (step == 3) (void)whole.forward(rows(8, world));
+          if (step == 3) (void)whole.forward(drawn_rows(8, world));
           draw_and_step(whole, *optimizer, world, step);
         }
         TrainState state;
@@ -169,7 +170,7 @@ TEST(SavedSharded, ResumesToBitsOfUninterruptedTraining) {
           Sharded first(drawing_net(), mesh, options);
           const auto its = optim::make_optimizer(first.parameters(), which);
           while (state.step < 3) draw_and_step(first, *its, world, static_cast<int>(state.step++));
-          (void)first.forward(rows(8, world));
+          (void)first.forward(drawn_rows(8, world));
           save(scratch.path("last"), first, *its, state);
         }
         Sharded second(drawing_net(), mesh, options);
@@ -185,10 +186,10 @@ TEST(SavedSharded, ResumesToBitsOfUninterruptedTraining) {
 // A save in the middle of a step that accumulates two reduced backwards.
 TEST(SavedSharded, RestoresAccumulatedGradients) {
   const testing::ScratchFolder scratch;
-  for (const Case& given : {cases[0], cases[1], cases[2], cases[3]})
+  for (const MeshCase& given : {cases[0], cases[1], cases[2], cases[3]})
     on_mesh(given, [&](World& world, const DeviceMesh& mesh) {
       const auto backward = [&](Sharded& sharded, int step) {
-        sharded.backward(sharded.forward(rows(step, world)).square().mean());
+        sharded.backward(sharded.forward(drawn_rows(step, world)).square().mean());
       };
       Sharded whole(drawing_net(), mesh, {.level = given.level});
       const auto optimizer = optim::make_optimizer(whole.parameters(), optimizers[1]);
@@ -275,7 +276,7 @@ TEST(SavedSharded, ResumesInPipelineAndBack) {
 // The checkpoint has the state at the call of save(), however far training has gone since.
 TEST(SavedSharded, SavesInBackgroundWhileTrainingContinues) {
   const testing::ScratchFolder scratch;
-  for (const Case& given : {cases[0], cases[1], cases[2], cases[3]})
+  for (const MeshCase& given : {cases[0], cases[1], cases[2], cases[3]})
     on_mesh(given, [&](World& world, const DeviceMesh& mesh) {
       Sharded sharded(drawing_net(), mesh, {.level = given.level});
       const auto optimizer = optim::make_optimizer(sharded.parameters(), optimizers[1]);

@@ -12,23 +12,23 @@ using ::testing::HasSubstr;
 TEST(ShardedLayers, FreeParametersOutsideUnitsThatUseThem) {
   spawn(2, [](World& world) {
     const DeviceMesh mesh(world, {{"shard", 2}});
-    const nn::Layers net = make_net();
+    const nn::Layers net = make_layered_net();
     Sharded sharded(net, mesh, {.level = ShardLevel::Parameters});
     const auto inside = [&] { return net.named_parameters()[0].second; };
     const auto* const object = inside().unsafeGetTensorImpl();
     EXPECT_EQ(inside().sizes(), (std::vector<std::int64_t>{6, 6}));
     EXPECT_THROW(inside().sum(), c10::Error);
-    sharded.backward(sharded.forward(rows(2, 6, 1)).sum());
+    sharded.backward(sharded.forward(rows(2, 1)).sum());
     EXPECT_THROW(inside().sum(), c10::Error);
     EXPECT_EQ(inside().unsafeGetTensorImpl(), object);
     {
       const auto whole = sharded.unshard();
-      EXPECT_TRUE(inside().equal(make_net().named_parameters()[0].second));
+      EXPECT_TRUE(inside().equal(make_layered_net().named_parameters()[0].second));
     }
     EXPECT_THROW(inside().sum(), c10::Error);
     {
       const at::NoGradGuard no_grad;
-      EXPECT_TRUE(sharded.forward(rows(2, 6, 1)).allclose(make_net().forward(rows(2, 6, 1))));
+      EXPECT_TRUE(sharded.forward(rows(2, 1)).allclose(make_layered_net().forward(rows(2, 1))));
     }
     EXPECT_THROW(inside().sum(), c10::Error);
   });
@@ -39,7 +39,7 @@ TEST(ShardedLayers, LoadStateOfAnotherLevel) {
     NamedTensors saved;
     spawn(2, [&](World& world) {
       const DeviceMesh mesh(world, {{"shard", 2}});
-      Sharded sharded(make_net(), mesh, {.level = from});
+      Sharded sharded(make_layered_net(), mesh, {.level = from});
       for (auto& tensor : sharded.parameters()) {
         const at::NoGradGuard no_grad;
         tensor.add_(1.25);
@@ -48,24 +48,24 @@ TEST(ShardedLayers, LoadStateOfAnotherLevel) {
       auto state = sharded.state();
       if (world.rank() == 0) saved = state;
     });
-    nn::Layers plain = make_net();
+    nn::Layers plain = make_layered_net();
     for (const auto& [name, tensor] : plain.named_parameters())
       EXPECT_TRUE(Gradients(saved.begin(), saved.end()).at(name).equal(tensor + 1.25)) << name;
     at_each_level(
-        3, [] { return make_net(); }, {},
+        3, [] { return make_layered_net(); }, {},
         [&](World&, Sharded& sharded, const nn::Layers&) {
           sharded.load_state(saved);
           for (const auto& [name, tensor] : sharded.state())
             EXPECT_TRUE(Gradients(saved.begin(), saved.end()).at(name).equal(tensor)) << name;
           const at::NoGradGuard no_grad;
-          EXPECT_TRUE(sharded.forward(rows(2, 6, 1)).isfinite().all().item<bool>());
+          EXPECT_TRUE(sharded.forward(rows(2, 1)).isfinite().all().item<bool>());
         });
   }
 }
 
 TEST(ShardedLayers, NameOrFindUnusedParameters) {
   const auto with_spare = [] {
-    nn::Layers net = make_net();
+    nn::Layers net = make_layered_net();
     auto spare = std::make_shared<JoinImpl>();
     spare->to(torch::kDouble);
     spare->register_parameter("spare", at::ones({3}, at::kDouble));
@@ -78,7 +78,7 @@ TEST(ShardedLayers, NameOrFindUnusedParameters) {
       spawn(2, [&](World& world) {
         const DeviceMesh mesh(world, {{"shard", 2}});
         Sharded sharded(with_spare(), mesh, {.level = level, .broadcast_at_start = true});
-        sharded.backward(sharded.forward(rows(2, 6, 1)).sum());
+        sharded.backward(sharded.forward(rows(2, 1)).sum());
       });
       ADD_FAILURE() << "no error";
     } catch (const std::exception& error) {
@@ -89,7 +89,7 @@ TEST(ShardedLayers, NameOrFindUnusedParameters) {
       Sharded sharded(with_spare(), mesh,
                       {.level = level, .unused_parameters = UnusedParameters::Find});
       for (int step = 0; step < 2; ++step) {
-        sharded.backward(sharded.forward(rows(2, 6, 1)).sum());
+        sharded.backward(sharded.forward(rows(2, 1)).sum());
         for (const auto& [name, tensor] : sharded.named_parameters())
           EXPECT_EQ(tensor.grad().defined(), name != "last.spare") << name;
       }
@@ -116,17 +116,17 @@ TEST(ShardedLayers, RefuseDifferentModelsPerRank) {
 TEST(ShardedLayers, RefuseMeshWithoutDimension) {
   spawn(2, [](World& world) {
     const DeviceMesh mesh(world, {{"replicate", 2}});
-    EXPECT_THROW(Sharded(make_net(), mesh, {.level = ShardLevel::Gradients}), UsageError);
+    EXPECT_THROW(Sharded(make_layered_net(), mesh, {.level = ShardLevel::Gradients}), UsageError);
     const DeviceMesh other(world, {{"data", 2}});
-    EXPECT_THROW(Sharded(make_net(), other, {}), UsageError);
+    EXPECT_THROW(Sharded(make_layered_net(), other, {}), UsageError);
   });
 }
 
 TEST(ShardedLayers, RefuseBackwardThroughOldWeights) {
   at_each_level(
-      2, [] { return make_net(); }, {},
+      2, [] { return make_layered_net(); }, {},
       [&](World& world, Sharded& sharded, const nn::Layers&) {
-        const at::Tensor old = sharded.forward(rows(2, 6, 1)).sum();
+        const at::Tensor old = sharded.forward(rows(2, 1)).sum();
         old.backward({}, /*retain_graph=*/true);
         {
           const at::NoGradGuard no_grad;

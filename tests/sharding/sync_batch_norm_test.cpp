@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "tests/support/device_of_rank.h"
 #include "tests/support/message_of.h"
 #include "tests/support/run_ranks.h"
 #include "trestle/device/device.h"
@@ -20,7 +21,7 @@ using testing::run_ranks;
 using Tensors = std::vector<at::Tensor>;
 using Options = torch::nn::BatchNormOptions;
 
-struct Case {
+struct NormCase {
   std::vector<std::int64_t> counts = {3, 2};    // samples of each rank
   std::vector<std::int64_t> sizes = {4, 3, 2};  // channels and the sizes after them
   Options options = Options(4);
@@ -42,7 +43,7 @@ struct Data {
   Tensors inputs, gradients;  // of each step, over all ranks
   at::Tensor weight, bias;
 
-  explicit Data(const Case& c) {
+  explicit Data(const NormCase& c) {
     torch::manual_seed(11);
     std::vector<std::int64_t> sizes = c.sizes;
     sizes.insert(sizes.begin(), std::accumulate(c.counts.begin(), c.counts.end(), std::int64_t{0}));
@@ -57,7 +58,7 @@ struct Data {
 
 // Runs `norm` over rows [first, first + count) of each step.
 template <class Norm>
-Outcome run(Norm& norm, const Data& data, const Case& c, std::int64_t first, std::int64_t count,
+Outcome run(Norm& norm, const Data& data, const NormCase& c, std::int64_t first, std::int64_t count,
             at::Device device, at::ScalarType parameters) {
   Outcome out;
   if (norm->weight.defined()) {
@@ -99,7 +100,8 @@ bool near(const at::Tensor& a, const at::Tensor& b, double tolerance) {
 }
 
 // Compares all ranks' outcomes with one BatchNorm over the whole batch in double precision.
-void compare(const Case& c, const Data& data, const std::vector<Outcome>& ranks) {
+void compare_with_whole_batch(const NormCase& c, const Data& data,
+                              const std::vector<Outcome>& ranks) {
   Data exact = data;
   for (Tensors* list : {&exact.inputs, &exact.gradients})
     for (at::Tensor& each : *list) each = each.to(at::kDouble);
@@ -107,7 +109,7 @@ void compare(const Case& c, const Data& data, const std::vector<Outcome>& ranks)
   const std::int64_t all = data.inputs[0].size(0), channels = c.sizes[0];
   for (Tensors* list : {&exact.inputs, &exact.gradients})
     for (at::Tensor& each : *list) each = each.reshape({all, channels, -1, 1});
-  Case plain = c;
+  NormCase plain = c;
   plain.channels_last = false;
   const Outcome expected = run(norm, exact, plain, 0, all, at::kCPU, at::kDouble);
   for (int i = 0; i < steps; ++i) {
@@ -140,24 +142,24 @@ void compare(const Case& c, const Data& data, const std::vector<Outcome>& ranks)
   }
 }
 
-Outcome run_rank(const Case& c, const Data& data, const comm::Group& group, int index) {
+Outcome run_rank(const NormCase& c, const Data& data, const comm::Group& group, int index) {
   SyncBatchNorm norm(c.options, group);
   const auto first = std::accumulate(c.counts.begin(), c.counts.begin() + index, std::int64_t{0});
   const at::Device device =
-      c.is_virtual ? at::Device("virtual:" + std::to_string(group.rank())) : at::Device(at::kCPU);
+      c.is_virtual ? testing::device_of_rank(group.rank()) : at::Device(at::kCPU);
   const at::ScalarType parameters = c.low_weights            ? c.dtype
                                     : c.dtype == at::kDouble ? at::kDouble
                                                              : at::kFloat;
   return run(norm, data, c, first, c.counts[static_cast<std::size_t>(index)], device, parameters);
 }
 
-void expect_as_the_whole_batch(const Case& c) {
+void expect_as_the_whole_batch(const NormCase& c) {
   const Data data(c);
   std::vector<Outcome> ranks(c.counts.size());
   run_ranks(static_cast<int>(c.counts.size()), [&](World& world) {
     ranks[static_cast<std::size_t>(world.rank())] = run_rank(c, data, world.group(), world.rank());
   });
-  compare(c, data, ranks);
+  compare_with_whole_batch(c, data, ranks);
 }
 
 TEST(SyncBatchNorm, TwoDimensionalInput) {
@@ -228,7 +230,7 @@ TEST(SyncBatchNorm, Float32IsAsExactAsTorch) {
 TEST(SyncBatchNorm, OneRankMatchesTorch) { expect_as_the_whole_batch({.counts = {5}}); }
 
 TEST(SyncBatchNorm, SubGroup) {
-  const Case c = {.counts = {3, 1}, .is_virtual = false};
+  const NormCase c = {.counts = {3, 1}, .is_virtual = false};
   const Data data(c);
   std::vector<Outcome> ranks(2);
   run_ranks(4, [&](World& world) {
@@ -239,7 +241,7 @@ TEST(SyncBatchNorm, SubGroup) {
     else
       run_rank({.counts = {2, 2}}, Data({.counts = {2, 2}}), even, even.rank());
   });
-  compare(c, data, ranks);
+  compare_with_whole_batch(c, data, ranks);
 }
 
 TEST(SyncBatchNorm, EvalModeDoesNotSync) {
@@ -334,7 +336,7 @@ TEST(SyncBatchNorm, RefusesSecondDerivative) {
 TEST(SyncBatchNormProcesses, UnevenAndEmptyBatches) {
   run_process_ranks(3, [](World& world) {
     for (const auto& counts : {std::vector<std::int64_t>{3, 1, 2}, {2, 0, 4}}) {
-      const Case c = {.counts = counts};
+      const NormCase c = {.counts = counts};
       const Data data(c);
       const Outcome own = run_rank(c, data, world.group(), world.rank());
       Outcome joined = own;
@@ -345,7 +347,7 @@ TEST(SyncBatchNormProcesses, UnevenAndEmptyBatches) {
       }
       world.group().all_reduce(joined.weight).wait();
       world.group().all_reduce(joined.bias).wait();
-      compare(c, data, {joined});
+      compare_with_whole_batch(c, data, {joined});
     }
   });
 }

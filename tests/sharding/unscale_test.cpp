@@ -8,10 +8,11 @@
 #include <limits>
 
 #include "tests/sharding/norm_net.h"
-#include "trestle/comm/spawn.h"
+#include "tests/support/device_of_rank.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/device/virtual_device.h"
 
-namespace trestle {
+namespace trestle::testing {
 namespace {
 
 namespace F = torch::nn::functional;
@@ -24,19 +25,19 @@ std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
 
 // Behaviours 28 and 37: `bad` occurs in one rank's shard only.
 TEST(ShardedScaler, InfinityOnOneRankSkipsStepOnAllRanks) {
-  for (const ShardLevel level : dividing)
+  for (const ShardLevel level : sharded_levels)
     for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")})
       spawn(3, [&](World& world) {
         const DeviceMesh mesh(world, {{"shard", 3}});
-        Sharded sharded(make_net(), mesh,
+        Sharded sharded(make_norm_net(), mesh,
                         {.level = level, .precision = {.parameters = at::kBFloat16}});
         torch::optim::SGD optimizer(sharded.parameters(), 0.1);
         precision::GradientScaler scaler({.initial_scale = 1024, .growth_interval = 2});
         std::vector<double> scales;
         for (int step = 0; step < 5; ++step) {
           optimizer.zero_grad();
-          const at::Tensor y = sharded.forward(rows(step)).to(at::kFloat);
-          sharded.backward(scaler.scale(F::cross_entropy(y, classes(step))));
+          const at::Tensor y = sharded.forward(norm_rows(step)).to(at::kFloat);
+          sharded.backward(scaler.scale(F::cross_entropy(y, norm_classes(step))));
           const bool spoilt = step == 1 || step == 2;
           if (spoilt && world.rank() == 2)
             for (at::Tensor& shard : sharded.parameters())
@@ -53,7 +54,7 @@ TEST(ShardedScaler, InfinityOnOneRankSkipsStepOnAllRanks) {
           scaler.update();
           scales.push_back(scaler.scale());
         }
-        EXPECT_THAT(scales, testing::ElementsAre(1024, 512, 256, 256, 512));
+        EXPECT_THAT(scales, ::testing::ElementsAre(1024, 512, 256, 256, 512));
         const auto states = world.group().all_gather_bytes(std::to_string(scaler.scale()));
         for (const std::string& state : states) EXPECT_EQ(state, states[0]);
       });
@@ -67,9 +68,9 @@ TEST(ShardedScaler, ClipsByGlobalNorm) {
       spawn(2, [&](World& world) {
         const DeviceMesh mesh(world, {{"shard", 2}});
         const auto clipped = [&](bool scaled) {
-          Sharded sharded(make_net(), mesh, {.level = level});
+          Sharded sharded(make_norm_net(), mesh, {.level = level});
           precision::GradientScaler scaler;
-          const at::Tensor loss = F::cross_entropy(sharded.forward(rows(1)), classes(1));
+          const at::Tensor loss = F::cross_entropy(sharded.forward(norm_rows(1)), norm_classes(1));
           sharded.backward(scaled ? scaler.scale(loss) : loss);
           const double norm = scaled ? unscale(scaler, sharded, {.max_norm = 0.01, .p = p}).norm
                                      : sharded.clip_grad_norm(0.01, {.p = p});
@@ -87,11 +88,11 @@ TEST(ShardedScaler, ClipsByGlobalNorm) {
 // itself.
 TEST(ShardedScaler, DetectsModelOverflowWithShardsOnCpu) {
   install_virtual_devices({.count = 4});
-  for (const ShardLevel level : dividing)
+  for (const ShardLevel level : sharded_levels)
     spawn(2, [&](World& world) {
-      const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
+      const at::Device device = device_of_rank(world.rank());
       const DeviceMesh mesh(world, {{"shard", 2}});
-      Sharded sharded(make_net(), mesh,
+      Sharded sharded(make_norm_net(), mesh,
                       {.level = level,
                        .precision = {.parameters = at::kHalf, .output = at::kFloat},
                        .device = device,
@@ -102,17 +103,17 @@ TEST(ShardedScaler, DetectsModelOverflowWithShardsOnCpu) {
       std::vector<bool> made;
       for (int step = 0; step < 2; ++step) {
         optimizer.zero_grad();
-        const at::Tensor y = sharded.forward(rows(step).to(device));
-        sharded.backward(scaler.scale(F::cross_entropy(y, classes(step).to(device))));
+        const at::Tensor y = sharded.forward(norm_rows(step).to(device));
+        sharded.backward(scaler.scale(F::cross_entropy(y, norm_classes(step).to(device))));
         for (const at::Tensor& shard : sharded.parameters())
           EXPECT_TRUE(shard.is_cpu() && shard.grad().is_cpu());
         made.push_back(unscale(scaler, sharded).finite);
         if (made.back()) optimizer.step();
         scaler.update();
       }
-      EXPECT_THAT(made, testing::ElementsAre(false, true));
+      EXPECT_THAT(made, ::testing::ElementsAre(false, true));
     });
 }
 
 }  // namespace
-}  // namespace trestle
+}  // namespace trestle::testing

@@ -10,7 +10,7 @@
 #include "trestle/nn/graph.h"
 #include "trestle/nn/layers.h"
 #include "trestle/nn/loss.h"
-#include "trestle/pipeline/micro_batch.h"
+#include "trestle/pipeline/execute/micro_batch.h"
 
 // The two oracles of the invariant "same gradients for every plan", and comparisons of plans with
 // them.

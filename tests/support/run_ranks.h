@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/comm/world.h"
 
 // Ranks for tests: threads, threads with Gloo, and processes. A rank that cannot start fails the

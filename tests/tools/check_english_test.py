@@ -57,6 +57,7 @@ RIGHT = [
     "Both widths are divided by 8. The width is 16 with a batch of 8.",
     "The arm64 build is not tested.",
     "Ask the library about it.",
+    "Half as many ranks need at least as many cores. The other part of each batch is undefined.",
     "Of course it may fail.",
     "What does a step cost? Where is the time spent? It depends.",
     "Where in-flight messages are buffered",

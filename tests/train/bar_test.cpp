@@ -1,4 +1,4 @@
-#include "trestle/train/bar.h"
+#include "trestle/train/progress/bar.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 namespace trestle::train {
 namespace {
 
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 const BarLine usual = {
     "epoch 1/6", 12, 24, {"  loss 0.412", "  8 s left", ", run 1 min 32 s", "  40.7 images/s"}};

@@ -1,4 +1,4 @@
-#include "trestle/train/data_set.h"
+#include "trestle/train/data_sets/data_set.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -6,21 +6,22 @@
 #include <iostream>
 
 #include "tests/support/message_of.h"
+#include "tests/train/training.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/synthetic/synthesize.h"
+#include "trestle/train/data_sets/find_data.h"
 #include "trestle/train/field_help.h"
-#include "trestle/train/find_data.h"
-#include "trestle/train/progress.h"
+#include "trestle/train/progress/progress.h"
 
 namespace trestle::train {
 namespace {
 
 namespace fs = std::filesystem;
 using support::message_of;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // A recipe with paths in a folder of the test.
 recipe::Recipe recipe_of_set(const DataSet& set, const fs::path& folder) {
@@ -57,7 +58,7 @@ TEST(DataSets, EachSynthesizesChecksAndOpensItsFiles) {
     EXPECT_FALSE(synthetic_data_of(asked));
     EXPECT_TRUE(synthetic_data_of(recipe));
     const data::CheckReport report = set.check(recipe, {});
-    EXPECT_THAT(report.problems, testing::IsEmpty());
+    EXPECT_THAT(report.problems, ::testing::IsEmpty());
     EXPECT_GE(report.count, 16);
     const OpenedData opened = set.open(recipe);
     EXPECT_FALSE(opened.training.indices.empty());
@@ -88,8 +89,8 @@ TEST(DataSets, PreferRealDataOverSyntheticData) {
   recipe::Recipe other = recipe;
   other.data.synthesize = 17;
   EXPECT_THAT(message_of<UsageError>([&] { find_data(other, *silent); }),
-              AllOf(HasSubstr("17 digits to train on"), HasSubstr("others here already: 16 digits"),
-                    HasSubstr("Remove the folder")));
+              AllOf(HasSubstr("17 digits to train on"),
+                    HasSubstr("other synthetic data: 16 digits"), HasSubstr("Remove the folder")));
   other.data.synthesize = 0;
   EXPECT_EQ(find_data(other, *silent).folder, recipe.data.folder)
       << "synthetic data were not requested";
@@ -97,17 +98,6 @@ TEST(DataSets, PreferRealDataOverSyntheticData) {
   EXPECT_EQ(find_data(recipe, *silent).folder, recipe.data.folder);
   fs::remove_all(folder);
 }
-
-// Collects the notes.
-class Notes : public Progress {
- public:
-  void note(const std::string& line) override { lines += line + "\n"; }
-  void plan(const RunPlan&) override {}
-  void step(const StepReport&) override {}
-  void epoch(const EpochReport&) override {}
-  void done(const TrainResult&) override {}
-  std::string lines;
-};
 
 // A folder with images and masks of two classes, black and red, in two sizes.
 struct OwnImages {
@@ -137,7 +127,7 @@ TEST(Segmentation, FindsClassesOnceAndStoresThem) {
   OwnImages own;
   Notes notes;
   own.recipe.data = find_data(own.recipe, notes);
-  EXPECT_THAT(own.recipe.data.mask_values, testing::ElementsAre("0", "#ff0000"));
+  EXPECT_THAT(own.recipe.data.mask_values, ::testing::ElementsAre("0", "#ff0000"));
   EXPECT_THAT(notes.lines,
               HasSubstr("classes   0 = 0 (98.0 % of all pixels), 1 = #ff0000 (2.0 %)"));
   const OpenedData opened = find_data_set("segmentation").open(own.recipe);
@@ -153,20 +143,20 @@ TEST(Segmentation, FindsClassesOnceAndStoresThem) {
 TEST(Segmentation, CheckListsClassesAndProblems) {
   OwnImages own;
   data::CheckReport report = check_data(own.recipe, {});
-  EXPECT_THAT(report.problems, testing::IsEmpty());
+  EXPECT_THAT(report.problems, ::testing::IsEmpty());
   EXPECT_EQ(report.count, 10);
-  EXPECT_THAT(report.notes, testing::ElementsAre(HasSubstr("classes: 0 = 0 (")));
+  EXPECT_THAT(report.notes, ::testing::ElementsAre(HasSubstr("classes: 0 = 0 (")));
   own.recipe.data.image_width = own.recipe.data.image_height = 0;
   fs::resize_file(own.folder / "masks/4-seg.png", 3);
   fs::remove(own.folder / "masks/5-seg.png");
   report = check_data(own.recipe, {});
   EXPECT_EQ(report.count, 8);
-  EXPECT_THAT(report.problems, testing::UnorderedElementsAre(HasSubstr("4-seg.png"),
-                                                             HasSubstr("no mask for photos/5"),
-                                                             HasSubstr("1 of 10 x 6 x 3 (7)")));
+  EXPECT_THAT(report.problems, ::testing::UnorderedElementsAre(HasSubstr("4-seg.png"),
+                                                               HasSubstr("no mask for photos/5"),
+                                                               HasSubstr("1 of 10 x 6 x 3 (7)")));
   own.recipe.model.classes = 5;
   EXPECT_THAT(check_data(own.recipe, {}).problems,
-              testing::Contains(HasSubstr("not those of 5 classes")));
+              ::testing::Contains(HasSubstr("not those of 5 classes")));
 }
 
 TEST(Classification, DoesNotTakeSplitFoldersForClasses) {
@@ -196,7 +186,7 @@ TEST(Classification, DoesNotTakeSplitFoldersForClasses) {
   opened = find_data_set("classification").open(recipe);
   EXPECT_EQ(opened.training.indices.size(), 4u);
   EXPECT_EQ(opened.validation.indices.size(), 3u);
-  EXPECT_THAT(check_data(recipe, {}).problems, testing::IsEmpty());
+  EXPECT_THAT(check_data(recipe, {}).problems, ::testing::IsEmpty());
   EXPECT_EQ(check_data(recipe, {}).count, 7);
   fs::remove_all(folder);
 }
@@ -212,11 +202,11 @@ TEST(Arrays, AreSplitAndChecked) {
   EXPECT_EQ(opened.validation.indices.size(), 8u);
   const data::CheckReport report = check_data(recipe, {});
   EXPECT_EQ(report.count, 40);
-  EXPECT_THAT(report.problems, testing::IsEmpty());
-  EXPECT_THAT(report.sizes, testing::ElementsAre(testing::Pair("50", 40)));
+  EXPECT_THAT(report.problems, ::testing::IsEmpty());
+  EXPECT_THAT(report.sizes, ::testing::ElementsAre(::testing::Pair("50", 40)));
   recipe.data.target_array = TRESTLE_SOURCE_DIR "/tests/golden/npy/set.npz:y";
   EXPECT_THAT(check_data(recipe, {}).problems,
-              testing::ElementsAre(HasSubstr("2 targets, but 40 examples")));
+              ::testing::ElementsAre(HasSubstr("2 targets, but 40 examples")));
 }
 
 TEST(DataSets, FashionMnistUsesMnistFormatInItsOwnFolder) {
@@ -239,7 +229,7 @@ TEST(DataSets, FashionMnistUsesMnistFormatInItsOwnFolder) {
 TEST(DataSets, RandomTensorsNeedNoFiles) {
   recipe::Recipe recipe;
   recipe.data.name = "random";
-  EXPECT_THAT(problems_of_data(recipe), testing::IsEmpty());
+  EXPECT_THAT(problems_of_data(recipe), ::testing::IsEmpty());
   const DataSet set = find_data_set("random");
   EXPECT_EQ(message_of<UsageError>([&] { set.open(recipe); }),
             "random needs 'shape' in [data] and 'count' in [data] and 'classes' in [model]");
@@ -262,7 +252,7 @@ TEST(DataSets, SuggestNearestNameForUnknownOne) {
 
 TEST(DataSets, NameMissingPathsOfRecipe) {
   recipe::Recipe recipe;
-  EXPECT_THAT(problems_of_data(recipe), testing::ElementsAre(HasSubstr("no data")));
+  EXPECT_THAT(problems_of_data(recipe), ::testing::ElementsAre(HasSubstr("no data")));
   for (const DataSet& set : data_sets()) {
     recipe.data.name = set.name;
     if (!set.usual_place.empty()) {
@@ -273,7 +263,7 @@ TEST(DataSets, NameMissingPathsOfRecipe) {
     ASSERT_EQ(problems_of_data(recipe).size(), 1u);
     for (const std::string& path : set.paths)
       EXPECT_THAT(problems_of_data(recipe)[0], HasSubstr("'" + path + "'"));
-    EXPECT_THAT(problems_of_data(recipe_of_set(set, "somewhere")), testing::IsEmpty());
+    EXPECT_THAT(problems_of_data(recipe_of_set(set, "somewhere")), ::testing::IsEmpty());
   }
 }
 

@@ -1,4 +1,4 @@
-#include "trestle/train/evaluator.h"
+#include "trestle/train/predict/evaluator.h"
 
 #include <gmock/gmock.h>
 
@@ -6,13 +6,13 @@
 
 #include "tests/train/training.h"
 #include "trestle/data/files/image_file.h"
-#include "trestle/train/metrics.h"
+#include "trestle/train/run_folder/metrics.h"
 
 namespace trestle::train {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 class Evaluate : public Training {
  protected:
@@ -109,7 +109,7 @@ TEST_F(Evaluate, UsesTestSplitOfOtherData) {
   const EvaluateResult result = evaluate(other);
   EXPECT_EQ(result.examples, 30);
   EXPECT_TRUE(result.others);
-  EXPECT_THAT(result.data, testing::ElementsAre((base_ / "others").string()));
+  EXPECT_THAT(result.data, ::testing::ElementsAre((base_ / "others").string()));
 }
 
 // "cars/" is the same folder as "cars", so training examples are left out.
@@ -198,7 +198,7 @@ TEST_F(Evaluate, SupportsOtherAndUserDefinedMetrics) {
   wanted.train.epochs = 1;
   const fs::path run = train(wanted, hooks()).run_folder;
   EvaluateOptions other = options(run);
-  other.additions.metrics["misses"] = [](const at::Tensor& output, const at::Tensor& target) {
+  other.user_parts.metrics["misses"] = [](const at::Tensor& output, const at::Tensor& target) {
     const nn::Tally hits = nn::accuracy_tally(output, target);
     return nn::Tally{hits.count - hits.sum, hits.count};
   };
@@ -227,7 +227,7 @@ TEST_F(Evaluate, RefusesInvalidRequests) {
   fs::remove_all(base_ / "gone");
   EXPECT_THAT(refusal(options(run)),
               AllOf(HasSubstr((base_ / "gone").string()),
-                    HasSubstr("the data that the run was trained on. Others can be given: "
+                    HasSubstr("The run was trained on these data. Choose other data with "
                               "--folder.")));
   EXPECT_FALSE(fs::exists(base_ / "gone")) << "no data are synthesized";
   fs::remove(run / "best.safetensors");

@@ -13,8 +13,8 @@
 namespace trestle::train {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using Weights = std::map<std::string, at::Tensor>;
 
 class TrainFeatures : public Training {
@@ -37,15 +37,6 @@ class TrainFeatures : public Training {
     stopping.should_stop = [left = batches]() mutable { return --left <= 0; };
     return stopping;
   }
-};
-
-struct Notes : Progress {
-  std::string all;
-  void note(const std::string& line) override { all += line + "\n"; }
-  void plan(const RunPlan&) override {}
-  void step(const StepReport&) override {}
-  void epoch(const EpochReport&) override {}
-  void done(const TrainResult&) override {}
 };
 
 TEST_F(TrainFeatures, RecordsRateNormAndMemoryOfEveryStep) {
@@ -120,8 +111,8 @@ TEST_F(TrainFeatures, SchedulesByEpoch) {
   std::vector<double> rates;
   for (const auto& step : steps(train(scheduled, hooks()).run_folder))
     rates.push_back(step["learning_rate"]);
-  EXPECT_THAT(rates,
-              testing::ElementsAre(0.01, 0.01, 0.01, 0.005, 0.005, 0.005, 0.0025, 0.0025, 0.0025));
+  EXPECT_THAT(
+      rates, ::testing::ElementsAre(0.01, 0.01, 0.01, 0.005, 0.005, 0.005, 0.0025, 0.0025, 0.0025));
   scheduled.optimizer.learning_rate_schedule = "cosine";
   scheduled.optimizer.warm_up = 3;
   EXPECT_THAT(refusal(scheduled), HasSubstr("the run has 3 epochs, and warm_up = 3"));
@@ -252,7 +243,7 @@ TEST_F(TrainFeatures, MaxStepsEndsRunWithinEpochAndRunResumesThere) {
   TrainHooks told = hooks();
   told.progress = &notes;
   resume(part.run_folder, {}, told);
-  EXPECT_THAT(notes.all, HasSubstr("has all its steps, 4 (--max-steps 5 or more goes on"));
+  EXPECT_THAT(notes.lines, HasSubstr("has all its steps, 4 (--max-steps 5 or more continues"));
   resume(part.run_folder, {{"train.max_steps", "0"}}, hooks());
   const TrainResult whole = train(recipe(), hooks());
   EXPECT_EQ(read_file(part.run_folder / "last/weights.safetensors"),
@@ -272,7 +263,8 @@ TEST_F(TrainFeatures, PatienceEndsRunWithoutImprovement) {
   TrainHooks told = hooks();
   told.progress = &notes;
   resume(run.run_folder, {}, told);
-  EXPECT_THAT(notes.all, HasSubstr("ended early, 2 epochs without a better metric (--patience 3"));
+  EXPECT_THAT(notes.lines,
+              HasSubstr("ended early, 2 epochs without a better metric (--patience 3"));
   EXPECT_EQ(resume(run.run_folder, {{"train.patience", "3"}}, hooks()).epochs, 4);
 }
 
@@ -290,7 +282,7 @@ TEST_F(TrainFeatures, KeepsBestCheckpoints) {
   for (int i = 0; i < 2; ++i) expected.push_back(text("epoch_00", order[i].second, ".safetensors"));
   for (const auto& entry : fs::directory_iterator(run.run_folder / "best"))
     files.push_back(entry.path().filename().string());
-  EXPECT_THAT(files, testing::UnorderedElementsAreArray(expected));
+  EXPECT_THAT(files, ::testing::UnorderedElementsAreArray(expected));
   EXPECT_EQ(read_file(run.run_folder / "best" / expected[0]),
             read_file(run.run_folder / "best.safetensors"));
 }
@@ -304,7 +296,7 @@ TEST_F(TrainFeatures, MixedPrecisionResumesToSameBits) {
     TrainHooks told = hooks();
     told.progress = &notes;
     const TrainResult whole = train(mixed, told);
-    const bool said = notes.all.find("no instructions for") != std::string::npos;
+    const bool said = notes.lines.find("no instructions for") != std::string::npos;
     EXPECT_NE(said, precision::cpu_supports(precision::parse_precision(precision)));
     for (const auto& [name, tensor] : weights(whole.run_folder))
       EXPECT_FALSE(tensor.is_floating_point() && tensor.scalar_type() != at::kFloat) << name;
@@ -354,9 +346,9 @@ TEST_F(TrainFeatures, ResumesWithOtherCutAndReportsIt) {
                                    {"devices.use", "cpu,cpu"}},
                                   told);
   EXPECT_TRUE(more.finished);
-  EXPECT_THAT(notes.all, AllOf(HasSubstr("changed   pipeline.balance = [3, 2], was [2, 3]\n"),
-                               HasSubstr("pipeline.schedule = \"1f1b\", was \"gpipe\"\n"),
-                               HasSubstr("devices.use = \"cpu,cpu\", was \"virtual:2\"\n")));
+  EXPECT_THAT(notes.lines, AllOf(HasSubstr("changed   pipeline.balance = [3, 2], was [2, 3]\n"),
+                                 HasSubstr("pipeline.schedule = \"1f1b\", was \"gpipe\"\n"),
+                                 HasSubstr("devices.use = \"cpu,cpu\", was \"virtual:2\"\n")));
   const Weights expected = weights(whole.run_folder), actual = weights(more.run_folder);
   for (const auto& [name, tensor] : expected)
     EXPECT_TRUE(at::allclose(tensor, actual.at(name), 1e-4, 1e-5)) << name;
@@ -370,7 +362,7 @@ TEST_F(TrainFeatures, ResumesWithOtherRateOrMicroBatches) {
   resume(part.run_folder, {{"optimizer.learning_rate", "0.005"}, {"pipeline.micro_batches", "3"}},
          told);
   EXPECT_THAT(
-      notes.all,
+      notes.lines,
       AllOf(HasSubstr("optimizer.learning_rate = 0.005, was 0.01: from here on the numbers"),
             HasSubstr("pipeline.micro_batches = 3, was 2: from here on the numbers")));
   EXPECT_EQ(steps(part.run_folder).back()["learning_rate"], 0.005);

@@ -1,4 +1,4 @@
-#include "trestle/train/levels.h"
+#include "trestle/train/levels/levels.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

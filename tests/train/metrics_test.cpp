@@ -1,4 +1,4 @@
-#include "trestle/train/metrics.h"
+#include "trestle/train/run_folder/metrics.h"
 
 #include <gtest/gtest.h>
 

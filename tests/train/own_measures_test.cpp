@@ -7,7 +7,7 @@
 namespace trestle::train {
 namespace {
 
-class OwnMeasures : public Training {};
+class UserDefinedMeasures : public Training {};
 
 // A metric may be NaN, for instance a correlation of equal predictions.
 TEST_F(UserDefinedMeasures, NanMetricIsWorseThanAnyOther) {
@@ -18,7 +18,7 @@ TEST_F(UserDefinedMeasures, NanMetricIsWorseThanAnyOther) {
   odd.train.keep_best = 2;
   TrainHooks own = hooks();
   const auto value = std::make_shared<double>(std::nan(""));
-  own.additions.metrics["odd"] = [value](const at::Tensor&, const at::Tensor&) -> nn::Tally {
+  own.user_parts.metrics["odd"] = [value](const at::Tensor&, const at::Tensor&) -> nn::Tally {
     return {*value, 1};
   };
   const TrainResult first = train(odd, own);
@@ -43,7 +43,7 @@ TEST_F(UserDefinedMeasures, SkipBatchesOfWeightZero) {
   half.train.batch = 1;
   half.train.loss = "small_digits";
   TrainHooks own = hooks();
-  own.additions.losses["small_digits"] = [] {
+  own.user_parts.losses["small_digits"] = [] {
     return nn::additive(
         "small_digits",
         [](const at::Tensor& output, const at::Tensor& target) {

@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "trestle/base/error.h"
-#include "trestle/train/canvas.h"
+#include "trestle/view/chart/canvas.h"
 
 namespace trestle::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "trestle/train/predictor.h"
+#include "trestle/train/predict/predictor.h"
 
 #include <gmock/gmock.h>
 
@@ -11,9 +11,9 @@
 namespace trestle::train {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(PredictionTable, ListsMostProbableClassFirst) {
   const at::Tensor scores = torch::tensor({1.0f, 3.0f, 2.0f});
@@ -151,7 +151,8 @@ TEST_F(Predict, RefusesRunWithoutImageData) {
     predict(options);
     FAIL() << "was accepted";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("this run learnt 'random', which are no image files"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("this run was trained on 'random', which are not image files"));
   }
 }
 

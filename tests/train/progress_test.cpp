@@ -1,17 +1,17 @@
-#include "trestle/train/progress.h"
+#include "trestle/train/progress/progress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
 
-#include "trestle/train/terminal.h"
+#include "trestle/train/progress/terminal.h"
 
 namespace trestle::train {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 RunPlan some_plan() {
   RunPlan plan;
@@ -37,7 +37,7 @@ RunPlan some_plan() {
 
 void speak(Progress& progress) {
   progress.plan(some_plan());
-  progress.making_data(1, 3);
+  progress.synthesizing_data(1, 3);
   progress.note("classes   0 = background (12.0 %), 1 = car (88.0 %)");
   progress.step(
       {.epoch = 1, .epochs = 2, .step = 3, .steps = 8, .loss = 0.5, .examples_per_second = 10});
@@ -84,7 +84,7 @@ TEST(Progress, PrintsWholeResumeCommand) {
   result.run_folder = "runs/x";
   result.finished = true;
   result.steps = 8;
-  result.to_go_on = "--max-steps N";
+  result.resume_flags = "--max-steps N";
   make_progress(ProgressStyle::Lines, Colours::Off, out)->done(result);
   EXPECT_THAT(out.str(), HasSubstr("continue: trestle train --resume runs/x --max-steps N\n"));
 }
@@ -122,7 +122,7 @@ TEST(Progress, RedrawsBarInPlaceOnTerminal) {
   EXPECT_THAT(words, HasSubstr("\r\x1b[2Kepoch 1/2 ━━━━━━━─"));
   EXPECT_THAT(words,
               HasSubstr("\r\x1b[2Kepoch 1/2 validation ━━━━━━━━━━━━━━━━──── 5/6  loss 0.700"));
-  EXPECT_THAT(words, HasSubstr("\r\x1b[2Kmaking data ━━━━━━────────────── 1/3"));
+  EXPECT_THAT(words, HasSubstr("\r\x1b[2Ksynthesizing data ━━━━━━────────────── 1/3"));
   EXPECT_THAT(words, HasSubstr("\r\x1b[2Kclasses   0 = background")) << "on the bar's line";
   EXPECT_THAT(words, Not(HasSubstr("\x1b[1m")));
   EXPECT_THAT(spoken(ProgressStyle::Terminal, Colours::On), HasSubstr("\x1b[1m"));
@@ -161,8 +161,8 @@ TEST(Progress, HeaderNamesRun) {
   plan.max_steps = 0;
   plan.steps_done = 1;
   plan.epochs = 1;
-  EXPECT_THAT(header(), HasSubstr(" · 1 epoch, 3 steps · goes on after 1 step · writes"));
-  EXPECT_THAT(header(), testing::StartsWith("trestle "));
+  EXPECT_THAT(header(), HasSubstr(" · 1 epoch, 3 steps · resumes after 1 step · writes"));
+  EXPECT_THAT(header(), ::testing::StartsWith("trestle "));
   EXPECT_THAT(header(), HasSubstr(" · libtorch "));
   plan.steps_per_epoch = 0;
   plan.data_missing = "no folder";
@@ -217,7 +217,7 @@ TEST(Progress, WritesOneJsonObjectPerLine) {
   std::istringstream lines(spoken(ProgressStyle::Json, Colours::Off));
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) {
-    EXPECT_THAT(line, testing::StartsWith("{\"event\":\""));
+    EXPECT_THAT(line, ::testing::StartsWith("{\"event\":\""));
     EXPECT_EQ(line.back(), '}');
   }
   EXPECT_EQ(count, 6);

@@ -9,27 +9,12 @@
 namespace trestle::train {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class RanksTraining : public Training {
  protected:
-  // One thread: bits must not depend on the number of threads per operator.
-  static recipe::Recipe on_cpu(std::vector<std::int64_t> balance = {2, 3}) {
-    recipe::Recipe one = recipe();
-    one.devices.use = "cpu";
-    one.devices.threads = 1;
-    one.pipeline.balance = std::move(balance);
-    return one;
-  }
-
-  static void expect_same(const fs::path& expected, const fs::path& actual) {
-    const auto a = tensors(expected), b = tensors(actual);
-    ASSERT_EQ(a.size(), b.size());
-    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
-  }
-
   static void expect_same_run(const TrainResult& expected, const TrainResult& actual) {
     EXPECT_EQ(metrics(expected.run_folder), metrics(actual.run_folder));
     expect_same(expected.run_folder / "best.safetensors", actual.run_folder / "best.safetensors");
@@ -137,7 +122,7 @@ TEST_F(RanksTraining, FirstRankReadsInputsAndLastRankReadsTargets) {
   counted.train.accumulate = 2;
   const auto hooks_over = [](const std::shared_ptr<CountedPictures>& pictures) {
     TrainHooks own = hooks();
-    own.additions.data_sets = {
+    own.user_parts.data_sets = {
         {"counted", [pictures](const data::DataOptions&) { return data::OwnData{pictures}; }}};
     return own;
   };
@@ -260,17 +245,13 @@ TEST_F(RanksTraining, FailureOfOneRankStopsAllAndKeepsCheckpoint) {
 }
 
 // Records the plan that the first rank reports.
-struct Told : Progress {
+struct Told : Notes {
   int plans = 0;
   RunPlan last;
-  void note(const std::string&) override {}
   void plan(const RunPlan& made) override {
     ++plans;
     last = made;
   }
-  void step(const StepReport&) override {}
-  void epoch(const EpochReport&) override {}
-  void done(const TrainResult&) override {}
 };
 
 // The hooks of a rank: only rank 0 reports to `told`.

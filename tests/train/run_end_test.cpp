@@ -30,20 +30,21 @@ TEST_F(RunEnd, PartialEpochDoesNotCountForPatienceAndPlateau) {
 }
 
 TEST_F(RunEnd, EndedRunNamesFlagsThatResumeIt) {
-  EXPECT_EQ(train(recipe(), hooks()).to_go_on, "--epochs N");
+  EXPECT_EQ(train(recipe(), hooks()).resume_flags, "--epochs N");
   recipe::Recipe some = recipe();
   some.train.max_steps = 4;
   const TrainResult part = train(some, hooks());
-  EXPECT_EQ(part.to_go_on, "--max-steps N");
-  EXPECT_EQ(resume(part.run_folder, {{"train.epochs", "9"}}, hooks()).to_go_on, "--max-steps N");
+  EXPECT_EQ(part.resume_flags, "--max-steps N");
+  EXPECT_EQ(resume(part.run_folder, {{"train.epochs", "9"}}, hooks()).resume_flags,
+            "--max-steps N");
   some.train.max_steps = 6;
-  EXPECT_EQ(train(some, hooks()).to_go_on, "--epochs N --max-steps N");
+  EXPECT_EQ(train(some, hooks()).resume_flags, "--epochs N --max-steps N");
   some = recipe();
   some.train.epochs = 9;
   some.train.patience = 1;
   some.train.min_delta = 1;
-  EXPECT_EQ(train(some, hooks()).to_go_on, "--patience N");
-  EXPECT_EQ(train(recipe(), hooks(1)).to_go_on, "") << "stopped, not finished";
+  EXPECT_EQ(train(some, hooks()).resume_flags, "--patience N");
+  EXPECT_EQ(train(recipe(), hooks(1)).resume_flags, "") << "stopped, not finished";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The lines that a run prints during its batches, and the log in its folder.
-#include "trestle/train/run_log.h"
+#include "trestle/train/run_folder/run_log.h"
 
 #include <gmock/gmock.h>
 
@@ -7,15 +7,15 @@
 #include <sstream>
 
 #include "tests/train/training.h"
-#include "trestle/train/metrics.h"
+#include "trestle/train/run_folder/metrics.h"
 
 namespace trestle::train {
 namespace {
 
-using testing::ContainsRegex;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 class RunLogs : public Training {
  protected:
@@ -83,7 +83,7 @@ TEST_F(RunLogs, ContinueWhenRunIsResumed) {
   EXPECT_THAT(kept, HasSubstr("\nstopped   1 epoch, 4 steps"));
   EXPECT_THAT(kept, ContainsRegex("cut o\nresumed   20[0-9TZ:-]+, after 4 steps\n"));
   EXPECT_THAT(kept, HasSubstr("\nchanged   train.epochs = 3, was 2\n"));
-  EXPECT_THAT(kept, HasSubstr(" · goes on after 4 steps · writes into "));
+  EXPECT_THAT(kept, HasSubstr(" · resumes after 4 steps · writes into "));
   EXPECT_EQ(count(kept, "began "), 1u);
   const std::string before = kept;
   resume(part.run_folder, {}, hooks());

@@ -3,12 +3,12 @@
 #include "tests/checkpoint/rank_threads.h"
 #include "tests/train/training.h"
 #include "trestle/checkpoint/training_checkpoint.h"
-#include "trestle/train/export.h"
+#include "trestle/train/predict/export.h"
 
 namespace trestle::train {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class SavedRun : public Training {
  protected:
@@ -38,7 +38,7 @@ class SavedRun : public Training {
       checkpoint::write_training_checkpoint(
           last, {own(all.weights), own(all.optimizer), own(all.gradients), all.state}, ranks);
     });
-    ASSERT_THAT(errors, testing::Each(""));
+    ASSERT_THAT(errors, ::testing::Each(""));
   }
 
   static void expect_same_end(const TrainResult& a, const TrainResult& b) {

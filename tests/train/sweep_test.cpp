@@ -1,4 +1,4 @@
-#include "trestle/train/sweep.h"
+#include "trestle/train/sweep/sweep.h"
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -13,18 +13,18 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/median.h"
-#include "trestle/train/child_process.h"
-#include "trestle/train/sweep_files.h"
-#include "trestle/train/sweep_record.h"
+#include "trestle/train/sweep/child_process.h"
+#include "trestle/train/sweep/sweep_files.h"
+#include "trestle/train/sweep/sweep_record.h"
 
 namespace trestle::train {
 namespace {
 
 namespace fs = std::filesystem;
 using support::message_of;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 recipe::Recipe named(const std::string& name) {
   recipe::Recipe recipe;
@@ -90,10 +90,12 @@ TEST(SweepPoints, FormGridOverEachRecipe) {
   EXPECT_EQ(points[1].recipe.pipeline.split_size, 2);
   EXPECT_EQ(points[1].recipe.train.batch, 16);
   EXPECT_THAT(points[6].values, ElementsAre("4", "8"));
-  EXPECT_EQ(name_of(points[6], axes, true), "b · pipeline.split_size = 4 · train.batch = 8");
-  EXPECT_EQ(name_of(points[6], axes, false), "pipeline.split_size = 4 · train.batch = 8");
+  EXPECT_EQ(name_of(points[6], axes, RecipeName::Show),
+            "b · pipeline.split_size = 4 · train.batch = 8");
+  EXPECT_EQ(name_of(points[6], axes, RecipeName::Hide),
+            "pipeline.split_size = 4 · train.batch = 8");
   const auto alone = sweep_points({named("a")}, {});
-  EXPECT_EQ(name_of(alone.at(0), {}, false), "a");
+  EXPECT_EQ(name_of(alone.at(0), {}, RecipeName::Hide), "a");
 }
 
 TEST(SweepAxis, TakesTextLiterally) {
@@ -144,7 +146,7 @@ StepTimes some_times(double seconds) {
   return times;
 }
 
-class SweepFolder : public testing::Test {
+class SweepFolder : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = fs::temp_directory_path() / text("trestle_sweep_", getpid());
@@ -255,7 +257,7 @@ SweepResult curve_result() {
   const auto points = sweep_points({named("net")}, result.axes);
   for (std::size_t i = 0; i < points.size(); ++i) {
     SweepRow row;
-    row.name = name_of(points[i], result.axes, false);
+    row.name = name_of(points[i], result.axes, RecipeName::Hide);
     row.recipe = "net";
     row.values = points[i].values;
     const double seconds = 2.0 + static_cast<double>((i * 7) % 4);
@@ -274,9 +276,10 @@ SweepResult curve_result() {
 TEST(SweepFiles, CsvAndJsonHaveSameContent) {
   const SweepResult result = curve_result();
   const std::string csv = to_csv(result);
-  EXPECT_THAT(csv, testing::StartsWith("recipe,pipeline.split_size,pipeline.schedule,micro_batches,"
-                                       "runs,seconds,fastest,slowest,predicted,optimizer,error\n"
-                                       "net,1,gpipe,0,3,2,1.9,2.2,1.8,0,\n"));
+  EXPECT_THAT(csv,
+              ::testing::StartsWith("recipe,pipeline.split_size,pipeline.schedule,micro_batches,"
+                                    "runs,seconds,fastest,slowest,predicted,optimizer,error\n"
+                                    "net,1,gpipe,0,3,2,1.9,2.2,1.8,0,\n"));
   EXPECT_THAT(csv,
               HasSubstr("net,2,1f1b,,0,,,,,,\"virtual:0 is out of memory, \"\"really\"\"\"\n"));
   const auto json = nlohmann::json::parse(to_json(result));

@@ -1,5 +1,5 @@
 // Event files, compared with the bytes of TensorBoard's own writer.
-#include "trestle/train/tensorboard.h"
+#include "trestle/train/run_folder/tensorboard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,11 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class EventFiles : public testing::Test {
+class EventFiles : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = fs::path(TRESTLE_BINARY_DIR) /
-              testing::UnitTest::GetInstance()->current_test_info()->name();
+              ::testing::UnitTest::GetInstance()->current_test_info()->name();
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }

@@ -1,4 +1,4 @@
-#include "trestle/train/terminal.h"
+#include "trestle/train/progress/terminal.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trestle/train/time_left.h"
+#include "trestle/train/progress/time_left.h"
 
 #include <gtest/gtest.h>
 

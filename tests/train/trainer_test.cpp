@@ -6,7 +6,7 @@
 namespace trestle::train {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class Trainer : public Training {};
 
@@ -25,7 +25,7 @@ TEST_F(Trainer, WritesAllFilesOfRunFolder) {
   const auto best = checkpoint::read_tensors(result.run_folder / "best.safetensors");
   std::vector<std::string> names;
   for (const auto& [name, tensor] : best.tensors) names.push_back(name);
-  EXPECT_THAT(names, testing::UnorderedElementsAre(
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre(
                          "in.weight", "in.bias", "norm.weight", "norm.bias", "norm.running_mean",
                          "norm.running_var", "norm.num_batches_tracked", "out.weight", "out.bias"));
 }
@@ -82,9 +82,8 @@ TEST_F(Trainer, RefusesToResumeWithOtherRecipe) {
     resume(first.run_folder, {{"train.batch", "6"}}, hooks());
     FAIL() << "nothing was thrown";
   } catch (const UsageError& error) {
-    EXPECT_THAT(
-        error.what(),
-        HasSubstr("'batch' in [train] cannot change in the middle of a run: it is 12 there, 6"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("'batch' in [train] cannot change during a run: it is 12, and 6"));
   }
   EXPECT_THROW(resume(base_ / "nowhere", {}, hooks()), UsageError);
 }

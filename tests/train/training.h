@@ -16,9 +16,10 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/weights.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/data/synthetic/synthesize.h"
-#include "trestle/train/run_folder.h"
+#include "trestle/train/progress/progress.h"
+#include "trestle/train/run_folder/run_folder.h"
 #include "trestle/train/trainer.h"
 
 // A small model and small data for tests of whole runs.
@@ -41,7 +42,17 @@ inline nn::Layers make_mine(const models::ModelOptions& options) {
   return net;
 }
 
-class Training : public testing::Test {
+// Collects the notes; does nothing at the rest.
+struct Notes : Progress {
+  std::string lines;
+  void note(const std::string& line) override { lines += line + "\n"; }
+  void plan(const RunPlan&) override {}
+  void step(const StepReport&) override {}
+  void epoch(const EpochReport&) override {}
+  void done(const TrainResult&) override {}
+};
+
+class Training : public ::testing::Test {
  protected:
   using Changes = std::vector<std::pair<std::string, std::string>>;
 
@@ -54,7 +65,7 @@ class Training : public testing::Test {
 
   static recipe::Recipe recipe() {
     recipe::Recipe recipe;
-    recipe.name = testing::UnitTest::GetInstance()->current_test_info()->name();
+    recipe.name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::ranges::replace(recipe.name, '/', '_');  // of a parameterized test
     recipe.model.name = "mine";
     recipe.data.name = "mnist";
@@ -68,6 +79,15 @@ class Training : public testing::Test {
     recipe.train.batch = 12;
     recipe.train.runs = (base_ / "runs").string();
     return recipe;
+  }
+
+  // One thread: bits must not depend on the number of threads per operator.
+  static recipe::Recipe on_cpu(std::vector<std::int64_t> balance = {2, 3}) {
+    recipe::Recipe one = recipe();
+    one.devices.use = "cpu";
+    one.devices.threads = 1;
+    one.pipeline.balance = std::move(balance);
+    return one;
   }
 
   static TrainHooks hooks(std::int64_t stop_after_steps = 0) {
@@ -95,6 +115,18 @@ class Training : public testing::Test {
   static std::map<std::string, at::Tensor> tensors(const fs::path& file) {
     const auto read = checkpoint::read_weights(file).tensors;
     return {read.begin(), read.end()};
+  }
+
+  static void expect_same(const fs::path& expected, const fs::path& actual) {
+    const auto a = tensors(expected), b = tensors(actual);
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+  }
+  static void expect_close(const fs::path& expected, const fs::path& actual) {
+    const auto a = tensors(expected), b = tensors(actual);
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [name, tensor] : a)
+      EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-4, 1e-6)) << name;
   }
 
   // metrics.jsonl without times and memory.

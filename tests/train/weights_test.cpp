@@ -11,18 +11,18 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/data/synthetic/synthesize.h"
-#include "trestle/train/export.h"
+#include "trestle/train/predict/export.h"
 #include "trestle/train/trainer.h"
 
 namespace trestle::train {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // Runs that start with weights from a file, and runs whose weights are exported.
-class RunWeights : public testing::Test {
+class RunWeights : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     base_ = fs::path(TRESTLE_BINARY_DIR) / "scratch" / text("run_weights_", getpid());
@@ -34,7 +34,7 @@ class RunWeights : public testing::Test {
   // Learning rate 0: parameters keep their initial values.
   static recipe::Recipe recipe() {
     recipe::Recipe recipe;
-    recipe.name = testing::UnitTest::GetInstance()->current_test_info()->name();
+    recipe.name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
     recipe.model.name = "resnet18";
     recipe.model.width = 2;
     recipe.data.name = "mnist";
@@ -201,7 +201,7 @@ TEST_F(RunWeights, AreNotExportedOverFilesOfRun) {
   export_weights({.from = run, .out = base_ / "again.pt"});
   export_weights({.from = run, .out = base_ / "again.pt"});
   EXPECT_THAT(refused({.from = base_ / "again.pt", .out = base_ / "again.pt"}),
-              HasSubstr("what is to be exported"));
+              HasSubstr("the file to be exported"));
   export_weights({.from = run, .out = run / "mine.safetensors"});
 }
 

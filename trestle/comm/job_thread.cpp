@@ -1,9 +1,15 @@
 #include "trestle/comm/job_thread.h"
 
+#include <optional>
+#include <utility>
+
 #include "trestle/comm/sigpipe_guard.h"
 #include "trestle/device/threads.h"
 
 namespace trestle::comm {
+
+JobThread::JobThread(std::function<void()> set_up)
+    : set_up_(std::move(set_up)), thread_([this] { run(); }) {}
 
 JobThread::~JobThread() {
   {
@@ -29,8 +35,13 @@ bool JobThread::drain(std::chrono::steady_clock::time_point end) {
 }
 
 void JobThread::run() {
-  set_own_threads(1);  // this thread waits and copies; the cores are for the ranks' operators
-  const SigpipeGuard sigpipe_guard;
+  std::optional<SigpipeGuard> sigpipe_guard;
+  if (set_up_) {
+    set_up_();
+  } else {
+    set_own_threads(1);
+    sigpipe_guard.emplace();
+  }
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return ends_ || !jobs_.empty(); });

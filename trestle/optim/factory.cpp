@@ -13,35 +13,27 @@ namespace trestle::optim {
 
 namespace {
 
-void check_numbers(const OptimizerOptions& options) {
-  const auto require = [&](bool holds, const char* what, double value, const char* range) {
-    if (holds) return;
-    throw UsageError(
-        text("optimizer '", options.name, "': ", what, " = ", value, " is not ", range));
-  };
-  const auto at_least_0 = [&](const char* what, double value) {
-    require(value >= 0, what, value, "at least 0");
-  };
-  at_least_0("learning_rate", options.learning_rate);
-  at_least_0("weight_decay", options.weight_decay);
-  at_least_0("momentum", options.momentum);
-  at_least_0("epsilon", options.epsilon);
-  at_least_0("alpha", options.alpha);
-  const auto share = [&](const char* what, double value) {
-    require(value >= 0 && value < 1, what, value, "in [0, 1)");
-  };
-  share("beta1", options.beta1);
-  share("beta2", options.beta2);
-  const auto only = [&](bool given, const char* what, bool here, const char* others) {
-    if (!given || here) return;
-    throw UsageError(text("optimizer '", options.name, "' has no ", what, "; ", others));
-  };
-  const bool adam = options.name == "adam" || options.name == "adamw";
-  only(options.nesterov, "nesterov", options.name == "sgd", "sgd has");
-  only(options.centered, "centered", options.name == "rmsprop", "rmsprop has");
-  only(options.amsgrad, "amsgrad", adam, "adam and adamw have");
-  if (options.nesterov)
-    require(options.momentum > 0, "momentum", options.momentum, "above 0, as nesterov needs it");
+void check_option(const OptimizerOption& option, const OptimizerOptions& options) {
+  with_value(option, options, [&](const auto& value) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, bool>) {
+      if (!value || option.is_read_by(options.name)) return;
+      throw UsageError(text("optimizer '", options.name, "' has no ", option.name, "; ",
+                            option.readers(" and "),
+                            option.optimizers[1].empty() ? " has" : " have"));
+    } else {
+      const bool below_1 = option.range == OptimizerOption::Range::Below1;
+      if (value >= 0 && (!below_1 || value < 1)) return;
+      throw UsageError(text("optimizer '", options.name, "': ", option.name, " = ", value,
+                            " is not ", below_1 ? "in [0, 1)" : "at least 0"));
+    }
+  });
+}
+
+void check_values(const OptimizerOptions& options) {
+  for (const OptimizerOption& option : optimizer_option_table) check_option(option, options);
+  if (options.nesterov && options.momentum <= 0)
+    throw UsageError(text("optimizer '", options.name, "': momentum = ", options.momentum,
+                          " is not above 0, as nesterov needs it"));
 }
 
 using Parameters = std::vector<at::Tensor>;
@@ -87,13 +79,13 @@ constexpr std::array makers = {Maker{"sgd", make_sgd},
 
 void check_options(const OptimizerOptions& options) {
   choose("optimizer", options.name, makers);
-  check_numbers(options);
+  check_values(options);
 }
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> parameters,
                                                         const OptimizerOptions& options) {
   const Maker& maker = choose("optimizer", options.name, makers);
-  check_numbers(options);
+  check_values(options);
   if (parameters.empty()) throw UsageError("an optimizer needs at least one parameter");
   return maker.make(std::move(parameters), options);
 }

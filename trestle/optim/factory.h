@@ -8,24 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "trestle/optim/options/optimizer_options.h"
+
 // Creates optimizers by name, for recipes and for the trainer, which gives each stage its own. Any
 // torch::optim optimizer over a model's parameters works as well.
 namespace trestle::optim {
-
-// Names and defaults are those of Python's torch.optim. An optimizer reads only its own options.
-struct OptimizerOptions {
-  std::string name = "sgd";  // one of optimizer_names()
-  double learning_rate = 1e-3;
-  double weight_decay = 0;  // added to the gradient; decoupled for adamw
-  double momentum = 0;      // sgd, rmsprop
-  bool nesterov = false;    // sgd
-  double alpha = 0.99;      // rmsprop: decay of the average of squares
-  bool centered = false;    // rmsprop
-  double beta1 = 0.9;       // adam, adamw
-  double beta2 = 0.999;     // adam, adamw
-  double epsilon = 1e-8;    // adam, adamw, rmsprop
-  bool amsgrad = false;     // adam, adamw
-};
 
 // Throws UsageError for an unknown name, with the nearest one, for numbers out of range, and for a
 // switch (nesterov, centered, amsgrad) that the optimizer does not have.

@@ -11,8 +11,8 @@
 #include "trestle/nn/buffer_keeper.h"
 #include "trestle/nn/layers.h"
 #include "trestle/nn/run_key.h"
-#include "trestle/pipeline/micro_batch.h"
-#include "trestle/pipeline/outside_inference_mode.h"
+#include "trestle/pipeline/execute/micro_batch.h"
+#include "trestle/pipeline/execute/normal_mode_guard.h"
 #include "trestle/pipeline/pipeline_impl.h"
 
 namespace trestle {
@@ -20,67 +20,66 @@ namespace trestle {
 namespace {
 
 using nn::ValueId;
-using pipeline::Relay;
+using pipeline::StageExchange;
 
 bool finite(const at::Tensor& tensor) {
   if (!tensor.defined() || !(tensor.is_floating_point() || tensor.is_complex())) return true;
   return tensor.numel() == 0 || at::isfinite(tensor).all().item<bool>();
 }
 
-// What was found, and where: of several the one with the least number counts.
+// A value that is not finite. The one with the lowest place is reported.
 struct Finding {
   int place = 0;
-  std::string words;
+  std::string sentence;
 };
 using Found = std::optional<Finding>;
 
 }  // namespace
 
-// Over ranks each looks through its own stages, and all agree on what was found first.
+// Over ranks each rank searches its own stages, and all ranks return the first finding.
 class NonfiniteSearch {
  public:
   explicit NonfiniteSearch(Pipeline& pipeline)
       : impl_(*pipeline.impl_),
-        parts_(impl_.parts()),
+        parts_(impl_.partitioned()),
         graph_(parts_.graph),
         over_ranks_(impl_.over_ranks()) {}
 
-  // All ranks' calls end together, also where one goes wrong.
+  // An error on one rank ends the call on all ranks.
   template <class Call>
   static std::string run(Pipeline& pipeline, const Call& call) {
     return pipeline.impl_->together(call);
   }
 
-  std::string look(const nn::Values& given, std::int64_t first_micro_batch) {
-    const pipeline::OutsideInferenceMode outside;
+  std::string search(const nn::Values& given, std::int64_t first_micro_batch) {
+    const pipeline::NormalModeGuard normal_mode;
     const at::NoGradGuard no_grad;
     impl_.check_inputs(given);
     const PipelineOptions& options = impl_.options;
-    const precision::Autocast autocast(options.precision);
-    const nn::Values inputs = pipeline::in_memory_format(given, options.memory_format);
-    const auto sizes = impl_.piece_sizes(
+    const precision::Autocast autocast(options.numerics.precision);
+    const nn::Values inputs = pipeline::in_memory_format(given, options.numerics.memory_format);
+    const auto sizes = impl_.agree_on_sizes(
         {.call = pipeline::StepPlan::Call::FindNonfinite, .first_micro_batch = first_micro_batch},
         inputs);
-    if (const Found found = first_of_all(look_at_inputs(given))) return found->words;
-    if (const Found found = first_of_all(look_at_parameters())) return found->words;
+    if (const Found found = first_of_all_ranks(search_inputs(given))) return found->sentence;
+    if (const Found found = first_of_all_ranks(search_parameters())) return found->sentence;
     const auto pieces = pipeline::split_as(inputs, sizes);
-    const auto relay = impl_.make_relay(pieces.size());
-    std::string words = "every layer's output is finite, so it is the loss itself";
-    relay->run([&] {
+    auto exchange = impl_.stage_exchange(pieces.size());
+    std::string sentence = "every layer's output is finite, so only the loss is not";
+    exchange.run([&] {
       for (std::size_t m = 0; m < pieces.size(); ++m) {
-        const nn::RunKey key{.seed = options.seed,
-                             .step = impl_.step_number() - 1,
-                             .micro_batch = first_micro_batch + static_cast<std::int64_t>(m)};
-        const Found found = look_at_outputs(pieces[m], key, static_cast<int>(m), *relay);
+        const nn::RunKey key =
+            impl_.keys.last_step(first_micro_batch + static_cast<std::int64_t>(m));
+        const Found found = search_outputs(pieces[m], key, static_cast<int>(m), exchange);
         if (!found) continue;
-        words = text(found->words, " (micro-batch ", m, ")");
+        sentence = text(found->sentence, " (micro-batch ", m, ")");
         return;
       }
     });
-    return words;
+    return sentence;
   }
 
-  std::string look_at_gradients() {
+  std::string search_gradients() {
     const at::NoGradGuard no_grad;
     Found found;
     for (const auto& stage : parts_.stages) {
@@ -92,8 +91,8 @@ class NonfiniteSearch {
         });
       }
     }
-    found = first_of_all(found);
-    return found ? found->words : "";
+    found = first_of_all_ranks(found);
+    return found ? found->sentence : "";
   }
 
  private:
@@ -102,21 +101,20 @@ class NonfiniteSearch {
                        : text("in stage ", stage);
   }
 
-  // The same on all ranks.
-  Found first_of_all(const Found& own) const {
+  Found first_of_all_ranks(const Found& own) const {
     if (!over_ranks_) return own;
     Found first;
-    for (const auto& said : impl_.options.group.all_gather_bytes(
-             own ? text(own->place, " ", own->words) : std::string())) {
-      if (said.empty()) continue;
-      const auto blank = said.find(' ');
-      const int place = std::stoi(said.substr(0, blank));
-      if (!first || place < first->place) first = {place, said.substr(blank + 1)};
+    for (const auto& received : impl_.options.group.all_gather_bytes(
+             own ? text(own->place, " ", own->sentence) : std::string())) {
+      if (received.empty()) continue;
+      const auto blank = received.find(' ');
+      const int place = std::stoi(received.substr(0, blank));
+      if (!first || place < first->place) first = {place, received.substr(blank + 1)};
     }
     return first;
   }
 
-  Found look_at_inputs(const nn::Values& inputs) const {
+  Found search_inputs(const nn::Values& inputs) const {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (!finite(inputs[i]))
         return Finding{static_cast<int>(i),
@@ -133,7 +131,7 @@ class NonfiniteSearch {
       see(text(own.name, ".", item.key()), item.value());
   }
 
-  Found look_at_parameters() const {
+  Found search_parameters() const {
     Found found;
     for (const auto& stage : parts_.stages) {
       for (int i = stage.plan().first_layer; i < stage.plan().last_layer; ++i) {
@@ -149,27 +147,27 @@ class NonfiniteSearch {
 
   using Known = std::map<ValueId, at::Tensor>;
 
-  Found look_at_outputs(const nn::Values& micro_batch, const nn::RunKey& key, int number,
-                        Relay& relay) const {
+  Found search_outputs(const nn::Values& micro_batch, const nn::RunKey& key, int number,
+                       StageExchange& exchange) const {
     Known known;
     for (std::size_t i = 0; i < micro_batch.size(); ++i)
       known[{nn::model_input, static_cast<int>(i)}] = micro_batch[i];
     for (int s = 0; s < parts_.stages.count(); ++s) {
-      relay.carry(
-          s, Relay::Way::Activation, number,
+      exchange.carry(
+          s, StageExchange::Way::Activation, number,
           [&](int, const ValueId& id) {
             return pipeline::StageValue{.value = to_device(known.at(id), at::kCPU)};
           },
           [&](const ValueId& id, const pipeline::StageValue& came) { known[id] = came.value; });
       Found found;
-      if (parts_.stages.has(s)) found = look_at_stage(parts_.stages[s], key, known);
-      found = first_of_all(found);
+      if (parts_.stages.has(s)) found = search_stage(parts_.stages[s], key, known);
+      found = first_of_all_ranks(found);
       if (found) return found;
     }
     return std::nullopt;
   }
 
-  Found look_at_stage(const pipeline::Stage& stage, const nn::RunKey& key, Known& known) const {
+  Found search_stage(const pipeline::Stage& stage, const nn::RunKey& key, Known& known) const {
     for (int i = stage.plan().first_layer; i < stage.plan().last_layer; ++i) {
       const nn::Layer& layer = graph_.layers[static_cast<std::size_t>(i)];
       const nn::BufferKeeper keep_buffers(layer.buffers());
@@ -184,7 +182,7 @@ class NonfiniteSearch {
     return std::nullopt;
   }
 
-  // Copies: a layer may work in place.
+  // Copies, because a layer may work in place.
   nn::Values arguments(const pipeline::Stage& stage, int layer, const Known& known) const {
     nn::Values result;
     for (const nn::Edge& edge : graph_.edges) {
@@ -207,12 +205,12 @@ class NonfiniteSearch {
 std::string find_nonfinite(const nn::Values& inputs, Pipeline& pipeline,
                            std::int64_t first_micro_batch) {
   return NonfiniteSearch::run(
-      pipeline, [&] { return NonfiniteSearch(pipeline).look(inputs, first_micro_batch); });
+      pipeline, [&] { return NonfiniteSearch(pipeline).search(inputs, first_micro_batch); });
 }
 
 std::string find_nonfinite_gradient(Pipeline& pipeline) {
   return NonfiniteSearch::run(pipeline,
-                              [&] { return NonfiniteSearch(pipeline).look_at_gradients(); });
+                              [&] { return NonfiniteSearch(pipeline).search_gradients(); });
 }
 
 }  // namespace trestle

@@ -1,15 +1,14 @@
 #pragma once
 
-#include "trestle/pipeline/pipeline.h"
+#include "trestle/pipeline/pipeline_options.h"
 
 namespace trestle::pipeline {
 
-// How many stages the options ask for: those of the balance or of the table, else one for each
-// device, or over ranks one for each rank.
+// The number of stages: of the balance or the table if there is one, else one a device, or over
+// ranks one a rank.
 int stage_count(const PipelineOptions& options);
 
-// Throws UsageError that lists everything that is wrong with the options for a model of so many
-// layers.
+// Throws UsageError that lists all mistakes in the options for a model of `layers` layers.
 void check_options(const PipelineOptions& options, int layers);
 
 }  // namespace trestle::pipeline

@@ -8,7 +8,7 @@
 namespace trestle {
 namespace {
 
-at::Tensor only(const nn::Values& outputs, const char* call) {
+at::Tensor only_output(const nn::Values& outputs, const char* call) {
   if (outputs.size() != 1)
     throw UsageError(text("the model returns ", outputs.size(), " tensors: call ", call));
   return outputs[0];
@@ -32,7 +32,7 @@ StepResult Pipeline::step(const nn::Values& inputs, const at::Tensor& target, co
 }
 
 at::Tensor Pipeline::forward(const at::Tensor& input) {
-  return only(forward(nn::Values{input}), "forward(Values)");
+  return only_output(forward(nn::Values{input}), "forward(Values)");
 }
 nn::Values Pipeline::forward(const nn::Values& inputs) {
   return impl_->together([&] { return impl_->forward(inputs); });
@@ -42,7 +42,7 @@ void Pipeline::backward(const at::Tensor& loss) {
 }
 
 at::Tensor Pipeline::evaluate(const at::Tensor& input) {
-  return only(evaluate(nn::Values{input}), "evaluate(Values)");
+  return only_output(evaluate(nn::Values{input}), "evaluate(Values)");
 }
 nn::Values Pipeline::evaluate(const nn::Values& inputs) {
   return impl_->together([&] { return impl_->evaluate(inputs); });
@@ -55,15 +55,15 @@ std::vector<at::Tensor> Pipeline::parameters() const {
 }
 NamedTensors Pipeline::named_parameters() const {
   if (!impl_->over_ranks()) return impl_->model.named_parameters();
-  return impl_->parts().named_parameters();
+  return impl_->partitioned().named_parameters();
 }
 NamedTensors Pipeline::named_buffers() const {
   if (!impl_->over_ranks()) return impl_->model.named_buffers();
-  return impl_->parts().named_buffers();
+  return impl_->partitioned().named_buffers();
 }
 std::vector<at::Tensor> Pipeline::stage_parameters(int stage) const {
   check_stage(stage);
-  return impl_->parts().stages[stage].parameters();
+  return impl_->partitioned().stages[stage].parameters();
 }
 
 double Pipeline::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options) {
@@ -78,50 +78,53 @@ void Pipeline::zero_grad() {
 }
 torch::optim::Optimizer* Pipeline::optimizer(int stage) {
   check_stage(stage);
-  impl_->parts().stages.place(stage);  // throws where it is elsewhere
+  impl_->partitioned().stages.place(stage);  // throws where it is elsewhere
   return impl_->optimizers()->find(stage);
 }
 void Pipeline::train() { impl_->set_mode(pipeline::StepPlan::Mode::Training); }
 void Pipeline::eval() { impl_->set_mode(pipeline::StepPlan::Mode::Evaluation); }
 
-std::int64_t Pipeline::step_number() const { return impl_->step_number(); }
-void Pipeline::set_step_number(std::int64_t step) { impl_->set_step_number(step); }
+std::int64_t Pipeline::step_number() const { return impl_->keys.step_number(); }
+void Pipeline::set_step_number(std::int64_t step) { impl_->keys.set_step_number(step); }
 
-int Pipeline::stage_count() const { return impl_->parts().stages.count(); }
+int Pipeline::stage_count() const { return impl_->partitioned().stages.count(); }
 bool Pipeline::has_stage(int stage) const {
   check_stage(stage);
-  return impl_->parts().stages.has(stage);
+  return impl_->partitioned().stages.has(stage);
 }
-bool Pipeline::lends_cores() const { return impl_->lends_cores(); }
+bool Pipeline::lends_cores() const { return impl_->tables().lends_cores(); }
 const std::vector<int>& Pipeline::balance() const {
-  impl_->parts();
+  impl_->partitioned();
   return impl_->options.balance;
 }
 const Device& Pipeline::device(int stage) const {
   check_stage(stage);
   const auto& devices = impl_->options.devices;
   if (devices.size() == 1) return devices[0];
-  return devices[static_cast<std::size_t>(impl_->parts().stages.place(stage))];
+  return devices[static_cast<std::size_t>(impl_->partitioned().stages.place(stage))];
 }
 nn::Layers& Pipeline::model() { return impl_->model; }
 const PipelineOptions& Pipeline::options() const { return impl_->options; }
 
 schedule::Schedule Pipeline::schedule(int micro_batches) const {
-  impl_->parts();
+  auto& tables = impl_->tables();
   if (micro_batches < 0)
     throw UsageError(text("a schedule for ", micro_batches, " micro-batches cannot be made"));
   const auto& options = impl_->options;
+  const int size = options.plan.split_size;
   if (micro_batches == 0)
-    micro_batches = options.split_size > 0 ? impl_->planned_micro_batches() : options.micro_batches;
+    micro_batches = size > 0 ? impl_->advisor.planned_micro_batches() : options.micro_batches;
   if (micro_batches == 0)
-    throw UsageError(text("split_size = ", options.split_size,
-                          " does not say how many "
-                          "micro-batches there are: no mini-batch has been profiled"),
-                     {.hint = "Name their number, or call profile() first."});
-  return impl_->lowered(micro_batches, options.schedule, true, options.optimizer != nullptr);
+    throw UsageError(text("split_size = ", size,
+                          " does not determine the number of micro-batches: no mini-batch has "
+                          "been profiled"),
+                     {.hint = "Pass the number, or call profile() first."});
+  return tables.get({.micro_batches = micro_batches,
+                     .schedule = options.schedule,
+                     .updates = options.optimizer.make != nullptr});
 }
 
-schedule::Timeline Pipeline::timeline() const { return impl_->parts().timeline(); }
+schedule::Timeline Pipeline::timeline() const { return impl_->partitioned().timeline(); }
 schedule::Timeline Pipeline::gather_timeline() const {
   return impl_->over_ranks() ? impl_->gather_timeline() : timeline();
 }
@@ -132,12 +135,12 @@ simulate::Costs Pipeline::profile(const nn::Values& inputs, const at::Tensor& ta
                                   const nn::Loss& loss) {
   return impl_->together([&] { return impl_->profile(inputs, target, loss); });
 }
-void Pipeline::remember_costs(simulate::Costs costs) { impl_->remember_costs(std::move(costs)); }
+void Pipeline::remember_costs(simulate::Costs costs) { impl_->advisor.set_costs(std::move(costs)); }
 
-std::string Pipeline::suggest_fit() const { return impl_->suggest(); }
+std::string Pipeline::suggest_fit() const { return impl_->suggest_fit(); }
 schedule::Timeline Pipeline::predict(const simulate::Costs& costs, int micro_batches) const {
   return simulate::simulate(
-      schedule(micro_batches > 0 ? micro_batches : impl_->planned_micro_batches()), costs);
+      schedule(micro_batches > 0 ? micro_batches : impl_->advisor.planned_micro_batches()), costs);
 }
 
 void Pipeline::check_stage(int stage) const {

@@ -1,5 +1,7 @@
 #include "trestle/pipeline/step_checks.h"
 
+#include <torch/csrc/autograd/grad_mode.h>
+
 #include <cmath>
 #include <string>
 
@@ -8,34 +10,40 @@
 #include "trestle/schedule/validate.h"
 
 namespace trestle::pipeline {
+namespace {
 
-void check_history(const nn::Values& inputs, const at::Tensor& target) {
-  const auto refuse = [](const std::string& what) {
-    throw UsageError(what +
-                         " was computed from something that wants a gradient, and step() gives "
-                         "gradients to the pipeline's parameters alone",
-                     {.hint = "Use forward() and your own backward(), or pass it detached."});
-  };
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].defined() && inputs[i].requires_grad() && !inputs[i].is_leaf())
-      refuse(text("input ", i));
-  }
-  if (target.defined() && target.requires_grad() && !target.is_leaf()) refuse("the target");
+void check_history(const std::string& name, const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.requires_grad() || tensor.is_leaf()) return;
+  throw UsageError(name +
+                       " was computed from a tensor that needs a gradient, but step() computes "
+                       "gradients of the pipeline's parameters only",
+                   {.hint = "Use forward() and your own backward(), or detach it."});
 }
 
-void check_step(const StepOptions& options, std::int64_t steps_before, bool has_optimizers) {
-  if (options.scaler && !has_optimizers)
+void check_first_micro_batch(std::int64_t first, std::int64_t steps_before) {
+  if (first == 0 || (first > 0 && steps_before > 0)) return;
+  throw UsageError(text("first_micro_batch = ", first,
+                        first < 0 ? " is negative"
+                                  : " continues the previous step, but there is no previous step"),
+                   {.hint = "The first step of several has first_micro_batch = 0."});
+}
+
+}  // namespace
+
+void check_step(const nn::Values& inputs, const at::Tensor& target, const StepOptions& step_options,
+                const PipelineOptions& options, std::int64_t steps_before) {
+  if (!at::GradMode::is_enabled())
+    throw UsageError("Pipeline::step() under no_grad: a training step needs gradients",
+                     {.hint = "Use evaluate() for forwards only."});
+  for (std::size_t i = 0; i < inputs.size(); ++i) check_history(text("input ", i), inputs[i]);
+  check_history("the target", target);
+  if (step_options.scaler && !options.optimizer.make)
     throw UsageError("StepOptions::scaler without PipelineOptions::optimizer",
-                     {.hint = "Give the scale as gradient_scale, and call scaler.unscale() before "
+                     {.hint = "Pass the scale as gradient_scale, and call scaler.unscale() before "
                               "your optimizer's step."});
-  if (!std::isfinite(options.gradient_scale))
-    throw UsageError(text("gradients cannot be scaled by ", options.gradient_scale));
-  const std::int64_t first = options.first_micro_batch;
-  if (first < 0 || (first > 0 && steps_before == 0))
-    throw UsageError(
-        text("first_micro_batch = ", first,
-             first < 0 ? " is negative" : " goes on with the step before, and there is none"),
-        {.hint = "The first step of several has first_micro_batch = 0."});
+  if (!std::isfinite(step_options.gradient_scale))
+    throw UsageError(text("gradients cannot be scaled by ", step_options.gradient_scale));
+  check_first_micro_batch(step_options.first_micro_batch, steps_before);
 }
 
 void check_loss(const nn::Loss& loss, const schedule::Schedule& table) {

@@ -4,16 +4,16 @@
 
 #include "trestle/pipeline/pipeline.h"
 
-// What Pipeline::step() refuses before it begins. Inside of the pipeline.
+// What Pipeline::step() refuses before it begins. All throw UsageError.
 namespace trestle::pipeline {
 
-// step() ends at the pipeline's own inputs: a gradient would not go on to what made them.
-void check_history(const nn::Values& inputs, const at::Tensor& target);
+// Refuses a step under no_grad; inputs and a target that need a gradient, which step() would not
+// pass on; and options that contradict each other. `steps_before`: the number of steps so far.
+void check_step(const nn::Values& inputs, const at::Tensor& target, const StepOptions& step_options,
+                const PipelineOptions& options, std::int64_t steps_before);
 
-// `steps_before`: how many steps were made, for one that goes on with the last of them.
-void check_step(const StepOptions& options, std::int64_t steps_before, bool has_optimizers);
-
-// A whole-batch loss needs all outputs before the first backward.
+// Refuses a whole-batch loss, which needs all outputs before the first backward, for a table that
+// starts a backward before the last forward.
 void check_loss(const nn::Loss& loss, const schedule::Schedule& table);
 
 }  // namespace trestle::pipeline

@@ -10,7 +10,7 @@
 // Mixed precision as in torch.autocast. Weights stay in fp32. Matrix products and convolutions
 // compute on casts of their inputs; sums, norms and losses stay in fp32.
 //
-//   Pipeline pipeline(net, {.balance = {13, 9}, .precision = Precision::BFloat16});
+//   Pipeline pipeline(net, {.balance = {13, 9}, .numerics = {.precision = Precision::BFloat16}});
 //
 //   {                                                     // without a pipeline
 //     const precision::Autocast autocast(Precision::BFloat16);

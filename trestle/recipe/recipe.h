@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "trestle/optim/options/optimizer_options.h"
+
 // A run as data: the content of a recipe file, with all defaults filled in. Needs no torch.
 //
 //   Recipe recipe = read_recipe("recipes/unet_quick.toml");
@@ -77,17 +79,10 @@ struct Recipe {
     double deadline = 600;
   } pipeline;
 
-  struct Optimizer {
-    std::string name = "adam";
-    double learning_rate = 1e-3;
-    double momentum = 0;
-    double weight_decay = 0;
-    bool nesterov = false;
-    double beta1 = 0.9, beta2 = 0.999;
-    double epsilon = 1e-8;
-    bool amsgrad = false;
-    double alpha = 0.99;
-    bool centered = false;
+  // The options of optim::OptimizerOptions by their names, and how the run uses the optimizer.
+  struct Optimizer : optim::OptimizerOptions {
+    Optimizer() : OptimizerOptions{.name = "adam"} {}
+
     double clip_grad_norm = 0;
     std::vector<std::string> frozen, no_weight_decay, rate_factors;
     std::string learning_rate_schedule = "constant";

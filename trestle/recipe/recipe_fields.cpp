@@ -205,23 +205,29 @@ void add_pipeline_fields(std::vector<Field>& fields) {
       Limits{0.001, many, {}, OnResume::MayChange});
 }
 
+// The field of an option that trestle/optim describes.
+Field optimizer_field(const optim::OptimizerOption& option) {
+  const std::string readers = option.readers(", ");
+  std::string help = (readers.empty() ? "" : readers + ": ") + std::string(option.help);
+  const OnResume on_resume =
+      option.name == "learning_rate" ? OnResume::ChangesNumbers : OnResume::MustBeEqual;
+  const Limits limits = option.is_switch() ? Limits{} : Limits{0, option.largest, {}, on_resume};
+  return std::visit(
+      [&]<class T>(T optim::OptimizerOptions::*member) {
+        return field(&Recipe::optimizer, "optimizer", static_cast<T Recipe::Optimizer::*>(member),
+                     std::string(option.name), std::move(help), limits);
+      },
+      option.member);
+}
+
 void add_optimizer_fields(std::vector<Field>& fields) {
   using O = Recipe::Optimizer;
   auto add = [&](auto member, auto... rest) {
     fields.push_back(field(&Recipe::optimizer, "optimizer", member, rest...));
   };
-  add(&O::name, "name", "which optimizer");
-  add(&O::learning_rate, "learning_rate", "learning rate; with a schedule its base rate",
-      Limits{0, 1e6, {}, OnResume::ChangesNumbers});
-  add(&O::momentum, "momentum", "sgd, rmsprop: momentum", Limits{0, 1});
-  add(&O::weight_decay, "weight_decay", "weight decay", Limits{0, 1e6});
-  add(&O::nesterov, "nesterov", "sgd: Nesterov's momentum");
-  add(&O::beta1, "beta1", "adam, adamw: decay of the average of gradients", Limits{0, 1});
-  add(&O::beta2, "beta2", "adam, adamw: decay of the average of squared gradients", Limits{0, 1});
-  add(&O::epsilon, "epsilon", "adam, adamw, rmsprop: added to the divisor", Limits{0, 1e6});
-  add(&O::amsgrad, "amsgrad", "adam, adamw: divide by the largest average so far");
-  add(&O::alpha, "alpha", "rmsprop: decay of the average of squared gradients", Limits{0, 1});
-  add(&O::centered, "centered", "rmsprop: divide by the standard deviation");
+  add(static_cast<std::string O::*>(&O::name), "name", "which optimizer");
+  for (const optim::OptimizerOption& option : optim::optimizer_option_table)
+    fields.push_back(optimizer_field(option));
   add(&O::clip_grad_norm, "clip_grad_norm",
       "clip gradients to this norm over all parameters; 0 = do not clip", Limits{0, 1e9});
   add(&O::frozen, "frozen",

@@ -24,6 +24,22 @@ bool makes_gradients(Kind kind) {
   return is_compute(kind) || is_send(kind) || is_receive(kind) || kind == Kind::ReduceGrad;
 }
 
+struct Interval {
+  double begin, end;
+};
+
+// Seconds that lie in at least one of them.
+double covered(std::vector<Interval> intervals) {
+  std::sort(intervals.begin(), intervals.end(),
+            [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  double seconds = 0, end = 0;
+  for (const Interval& interval : intervals) {
+    seconds += std::max(0.0, interval.end - std::max(interval.begin, end));
+    end = std::max(end, interval.end);
+  }
+  return seconds;
+}
+
 class OptimizerChecker {
  public:
   explicit OptimizerChecker(const Schedule& schedule) : schedule_(schedule) {}
@@ -128,6 +144,16 @@ Schedule add_optimizer_steps(Schedule lowered) {
     }
   }
   return lowered;
+}
+
+double optimizer_seconds(const Timeline& timeline) {
+  std::vector<Interval> all, others;
+  for (const Event& event : timeline.events) {
+    all.push_back({event.begin, event.end});
+    if (event.action.kind != Kind::Norm && event.action.kind != Kind::Step)
+      others.push_back({event.begin, event.end});
+  }
+  return covered(std::move(all)) - covered(std::move(others));
 }
 
 void check_optimizer_steps(const Schedule& schedule) { OptimizerChecker(schedule).run(); }

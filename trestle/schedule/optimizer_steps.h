@@ -1,6 +1,7 @@
 #pragma once
 
 #include "trestle/schedule/schedule.h"
+#include "trestle/schedule/timeline.h"
 
 namespace trestle::schedule {
 
@@ -22,5 +23,9 @@ Schedule add_optimizer_steps(Schedule lowered);
 //   reduction;
 // - no action occurs twice.
 void check_optimizer_steps(const Schedule& schedule);
+
+// Seconds of a timeline in which NORM and STEP alone run on any rank: what the update adds to the
+// step. 0 without them.
+double optimizer_seconds(const Timeline& timeline);
 
 }  // namespace trestle::schedule

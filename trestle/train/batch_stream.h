@@ -6,8 +6,8 @@
 
 namespace trestle::train {
 
-// One way through an epoch's batches: the part that a rank needs is read; a rank that needs none only
-// counts them, so that all ranks make the same steps.
+// The batches of an epoch: a rank reads the part that it needs. A rank that needs nothing counts
+// the batches, so that all ranks make the same steps.
 class BatchStream {
  public:
   BatchStream(const data::Loader& loader, std::int64_t epoch, std::int64_t first_batch,
@@ -16,7 +16,7 @@ class BatchStream {
     if (part) epoch_.emplace(loader.epoch(epoch, first_batch, *part, share));
   }
 
-  // Nothing when the epoch is over; without tensors where they are only counted.
+  // Nothing at the end of the epoch; batches that are only counted have no tensors.
   std::optional<data::Batch> next() {
     if (epoch_) return epoch_->next();
     if (next_ == end_) return std::nullopt;

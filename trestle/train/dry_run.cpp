@@ -12,23 +12,23 @@
 #include "trestle/device/cuda_count.h"
 #include "trestle/device/threads.h"
 #include "trestle/device/virtual_device.h"
-#include "trestle/pipeline/micro_batch.h"
-#include "trestle/pipeline/profile_layers.h"
+#include "trestle/pipeline/execute/micro_batch.h"
+#include "trestle/pipeline/profile/profile_layers.h"
 #include "trestle/plan/extrapolate.h"
 #include "trestle/plan/fit.h"
 #include "trestle/simulate/simulate.h"
-#include "trestle/train/data_set.h"
-#include "trestle/train/environment.h"
-#include "trestle/train/find_data.h"
+#include "trestle/train/data_sets/data_set.h"
+#include "trestle/train/data_sets/find_data.h"
 #include "trestle/train/layer_costs.h"
 #include "trestle/train/parameter_groups.h"
+#include "trestle/train/run_folder/environment.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/task.h"
 
 namespace trestle::train {
 namespace {
 
-// The data as far as a plan needs them.
+// The facts about the data that a plan needs.
 struct DataOnPaper {
   at::Tensor example;                         // [1, ...], as the model gets it
   std::int64_t training = 0, validation = 0;  // 0 and 0 where they are not there
@@ -36,7 +36,7 @@ struct DataOnPaper {
   std::string synthetic;                      // where they lie if they are synthetic
 };
 
-DataOnPaper look_at_data(const recipe::Recipe& recipe, const Additions& own) {
+DataOnPaper look_at_data(const recipe::Recipe& recipe, const UserParts& own) {
   const DataSet set = find_data_set(recipe.data.name, own);
   DataOnPaper data;
   recipe::Recipe found = recipe;
@@ -59,14 +59,14 @@ DataOnPaper look_at_data(const recipe::Recipe& recipe, const Additions& own) {
   return data;
 }
 
-// Pixels of samples. Larger ones are nearer to the truth and take longer: seconds for the largest
+// Pixels of the samples. Larger samples are more exact and take longer: seconds for the largest
 // model that ships.
 constexpr double small_area = 96 * 96;
 constexpr double large_area = 192 * 192;
 constexpr std::int64_t few_examples = 4;
 
-// The sizes of a picture of about this area, with the same proportions. Multiples of 32, which nets
-// with five halvings take.
+// The sizes of an image of about this area with the same proportions. They are multiples of 32,
+// which nets with five halvings need.
 std::pair<std::int64_t, std::int64_t> sides_of(const at::Tensor& example, double area) {
   const double shrink = std::sqrt(area / static_cast<double>(example.size(2) * example.size(3)));
   const auto side = [&](std::int64_t dimension) {
@@ -81,7 +81,7 @@ class Samples {
   Samples(const recipe::Recipe& recipe, const nn::Layers& model, at::Device device)
       : recipe_(recipe), model_(model), device_(device) {}
 
-  // Of a micro-batch of `count` examples like this one.
+  // The profile of a micro-batch of `count` examples like this one.
   plan::LayerProfile profile(const at::Tensor& example, std::int64_t count) const {
     const bool large = example.dim() == 4 &&
                        static_cast<double>(example.size(2) * example.size(3)) > 2 * large_area;
@@ -132,7 +132,7 @@ void make_layers(const nn::Layers& model, at::MemoryFormat format) {
   }
 }
 
-// Bytes are only counted on devices with meters.
+// Bytes are counted only on devices with meters.
 at::Device device_to_measure_on(const recipe::Recipe& recipe, const std::vector<Device>& planned) {
   const int threads = static_cast<int>(recipe.devices.threads);
   if (planned[0].torch.is_cuda() && cuda_count() > 0) return at::Device(at::kCUDA, 0);
@@ -141,7 +141,7 @@ at::Device device_to_measure_on(const recipe::Recipe& recipe, const std::vector<
   return virtual_devices(1)[0].torch;
 }
 
-// Of the first of the pipelines that [mesh] lays over the ranks, each of which has one device.
+// The devices of the first pipeline that [mesh] lays over the ranks; each rank has one.
 std::vector<Device> devices_of_pipeline(const recipe::Recipe& recipe,
                                         const std::vector<Device>& devices) {
   const auto parts = static_cast<std::size_t>(recipe.mesh.parts());
@@ -153,7 +153,7 @@ std::vector<Device> devices_of_pipeline(const recipe::Recipe& recipe,
     throw UsageError(
         text(counted(std::ssize(devices), "device"), " for the ranks of [mesh], which are ",
              stages > 0 ? text(ranks) : text("a multiple of ", parts)),
-        {.hint = text("Each rank has one: give as many, for example --devices virtual:",
+        {.hint = text("Give one device for each rank, for example --devices virtual:",
                       stages > 0 ? ranks : parts, ".")});
   std::vector<Device> own;  // the ranks of a pipeline are not next to each other
   for (std::size_t stage = 0; stage < ranks / parts; ++stage) own.push_back(devices[stage * parts]);
@@ -192,11 +192,11 @@ std::string suggestion(const recipe::Recipe& recipe, const LayerCosts& costs,
   plan::FitQuestion question{
       .lower = [&](int count,
                    const auto& modes) { return lowered_table(recipe, cut.routes, count, modes); },
-      .samples = static_cast<int>(largest_part_of(recipe)),
+      .samples = static_cast<int>(largest_share_of(recipe)),
       .micro_batches = costs.sizes.micro_batches,
       .recompute = recompute_modes(recipe, stages)};
   for (const int times : {2, 4, 8})
-    if (costs.sizes.micro_batches * times <= largest_part_of(recipe))
+    if (costs.sizes.micro_batches * times <= largest_share_of(recipe))
       question.other_micro_batches.push_back(costs.sizes.micro_batches * times);
   for (std::size_t s = 0; s < stages; ++s) {
     const auto device = static_cast<std::size_t>(cut.costs.device_of_stage[s]);
@@ -209,16 +209,16 @@ std::string suggestion(const recipe::Recipe& recipe, const LayerCosts& costs,
 }  // namespace
 
 RunPlan plan_on_paper(const recipe::Recipe& asked, const models::OwnModels& own,
-                      const Additions& additions) {
+                      const UserParts& user_parts) {
   recipe::Recipe recipe = asked;
-  check_training(recipe, additions);
+  check_training(recipe, user_parts);
   const std::vector<Device> all_devices = planned_devices(recipe.devices.use);
   const std::vector<Device> devices = devices_of_pipeline(recipe, all_devices);
   check_balance(recipe, devices.size());
   const nn::Layers model = make_model(recipe, own);
-  const DataOnPaper data = look_at_data(recipe, additions);
+  const DataOnPaper data = look_at_data(recipe, user_parts);
   check_channels(recipe, data.example);
-  check_parts(recipe, data.training);
+  check_shares(recipe, data.training);
   if (data.training > 0) recipe.train.batch = std::min(recipe.train.batch, data.training);
   const at::Device device = device_to_measure_on(recipe, devices);
   make_layers(model, memory_format_of(recipe));
@@ -227,22 +227,23 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const models::OwnModels& own,
   const int pieces = micro_batches_of(recipe);
   LayerCosts costs = costs_without_layers(recipe, devices, pieces);
   costs.profile = with_inputs_named(recipe, data.example, [&] {
-    return Samples(recipe, model, device).profile(data.example, largest_piece_of(recipe));
+    return Samples(recipe, model, device).profile(data.example, largest_micro_batch_of(recipe));
   });
   const std::vector<int> balance = cut_of(recipe, costs);
-  const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, additions);
+  const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);
   schedule::Timeline step = simulate::simulate(
       lowered_table(recipe, cut.routes, pieces, recompute_modes(recipe, balance.size())),
       cut.costs);
 
-  RunPlan plan = plan_of_recipe(recipe, additions);
+  RunPlan plan = plan_of_recipe(recipe, user_parts);
   plan.from_samples = true;
   plan.devices = mesh_words(recipe.mesh) + describe_devices(all_devices);
   plan.layers = static_cast<int>(model.size());
   plan.parameters = model.parameter_count();
   plan.balance = balance;
   plan.micro_batches = pieces;
-  plan.core_lending = core_lending(recipe, each_on_its_own(devices, balance.size()));
+  plan.core_lending = core_lending(
+      recipe, each_on_its_own(devices, balance.size()) ? Lending::Possible : Lending::Impossible);
   bool fits = true;
   for (std::size_t s = 0; s < balance.size(); ++s) {
     const auto on = static_cast<std::size_t>(cut.costs.device_of_stage[s]);

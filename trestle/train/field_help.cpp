@@ -7,7 +7,7 @@
 #include "trestle/optim/factory.h"
 #include "trestle/optim/learning_rate.h"
 #include "trestle/schedule/generate.h"
-#include "trestle/train/data_set.h"
+#include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/task.h"
 
 namespace trestle::train {
@@ -29,7 +29,7 @@ std::string defaults(std::string DataSet::*member) {
 
 }  // namespace
 
-std::string help_of(const recipe::Field& field, const Additions& own) {
+std::string help_of(const recipe::Field& field, const UserParts& own) {
   const std::map<std::string, std::string> names = {
       {"model.name", join(models::model_names(), ", ") + ", or one that the program adds"},
       {"data.name", data_set_names(own)},

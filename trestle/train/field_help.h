@@ -3,13 +3,13 @@
 #include <string>
 
 #include "trestle/recipe/recipe_fields.h"
-#include "trestle/train/additions.h"
+#include "trestle/train/data_sets/user_parts.h"
 
-// What --help and docs/recipes.md say of a recipe's field.
+// Help texts of recipe fields for --help and docs/recipes.md.
 namespace trestle::train {
 
-// The field's help, and where it names an entry of a table (a model, a data set, a schedule, an
-// optimizer, a loss, a metric) the names that the table has, and those of the program's own.
-std::string help_of(const recipe::Field& field, const Additions& own = {});
+// The field's help, with the names of the table that it refers to (models, data sets, schedules,
+// optimizers, losses, metrics) and those of the program.
+std::string help_of(const recipe::Field& field, const UserParts& own = {});
 
 }  // namespace trestle::train

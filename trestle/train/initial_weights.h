@@ -2,17 +2,17 @@
 
 #include "trestle/device/named_tensors.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/progress.h"
+#include "trestle/train/progress/progress.h"
 
-// The weights that a run begins with, where `weights` in [model] names a file. Not installed.
+// Initial weights from the file of `weights` in [model]. Not installed.
 namespace trestle::train {
 
-// Throws UsageError where there is no such file, FormatError where it holds no weights: a look at
-// the file alone, before any data are read or made.
+// Throws UsageError if the file does not exist, FormatError if it holds no weights. Called before
+// any data are read or synthesized.
 void check_initial_weights(const recipe::Recipe& recipe);
 
-// Reads the file into the model's parameters and buffers, and says how it went. Does nothing where
-// the recipe names none.
+// Loads the file into the model's parameters and buffers and reports the result. Does nothing if
+// the recipe names no file.
 void load_initial_weights(const recipe::Recipe& recipe, const NamedTensors& model,
                           Progress& progress);
 

@@ -6,20 +6,20 @@
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/pipeline/micro_batch.h"
-#include "trestle/pipeline/profile_layers.h"
+#include "trestle/pipeline/execute/micro_batch.h"
+#include "trestle/pipeline/profile/profile_layers.h"
 #include "trestle/plan/stage_costs.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/simulate/simulate.h"
-#include "trestle/train/divided_state.h"
-#include "trestle/train/progress.h"
+#include "trestle/train/progress/progress.h"
 #include "trestle/train/setup.h"
+#include "trestle/train/sharded_state_size.h"
 
 namespace trestle::train {
 namespace {
 
-// `recompute` may be a list for all stages: sizes are then those of the mode that keeps most.
+// `recompute` may list a mode for each stage: sizes are then those of the mode that keeps most.
 schedule::Recompute largest_mode(const recipe::Recipe& recipe) {
   const auto& words = recipe.pipeline.recompute;
   if (words.empty())
@@ -42,7 +42,7 @@ Bytes parameter_bytes(const nn::Layer& layer) {
   return bytes;
 }
 
-// Tied layers hold a parameter each, and the profile counts it once.
+// Tied layers share a parameter, and the profile counts it once.
 void check_layers(const recipe::Recipe& recipe, const plan::LayerProfile& profile,
                   const nn::Layers& model) {
   const auto& layers = model.graph().layers;
@@ -66,7 +66,7 @@ void check_layers(const recipe::Recipe& recipe, const plan::LayerProfile& profil
   }
 }
 
-// Times and bytes are those of one micro-batch in one order of memory, and hold for no other.
+// Times and bytes are valid for one micro-batch size and one memory format only.
 void check_measured_with(const recipe::Recipe& recipe, const plan::LayerProfile& profile,
                          int examples) {
   const auto refuse = [](const std::string& what) {
@@ -98,14 +98,14 @@ LayerCosts costs_without_layers(const recipe::Recipe& recipe, const std::vector<
 }
 
 LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
-                          const models::OwnModels& own, const Additions& additions) {
-  check_training(recipe, additions);
+                          const models::OwnModels& own, const UserParts& user_parts) {
+  check_training(recipe, user_parts);
   const std::vector<Device> devices = open_devices(recipe);
   const nn::Layers model = make_model(recipe, own);
-  const Task task = make_task(recipe, progress, additions);
+  const Task task = make_task(recipe, progress, user_parts);
   const at::MemoryFormat format = memory_format_of(recipe);
   for (const auto& layer : model.graph().layers) layer.to(format);
-  // Of ranks that share a batch the last one's part is the largest.
+  // Among ranks that share a batch the last one has the largest share.
   const auto parts = static_cast<int>(recipe.mesh.parts());
   const data::Batch batch =
       task.training->read(0, 0, data::Part::Both, {.part = parts - 1, .parts = parts});
@@ -124,20 +124,20 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
 }
 
 LayerCosts costs_of_profile(const recipe::Recipe& recipe, plan::LayerProfile profile,
-                            const models::OwnModels& own, const Additions& additions) {
-  check_training(recipe, additions);
+                            const models::OwnModels& own, const UserParts& user_parts) {
+  check_training(recipe, user_parts);
   const std::vector<Device> devices = planned_devices(recipe.devices.use);
   check_layers(recipe, profile, make_model(recipe, own));
   LayerCosts result = costs_without_layers(recipe, devices, micro_batches_of(recipe));
-  result.examples = largest_piece_of(recipe);
+  result.examples = largest_micro_batch_of(recipe);
   check_measured_with(recipe, profile, result.examples);
   result.profile = std::move(profile);
   return result;
 }
 
 plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
-                            const std::vector<int>& balance, const Additions& additions) {
-  const bool whole = loss_of(recipe, additions).kind == nn::Loss::Kind::WholeBatch;
+                            const std::vector<int>& balance, const UserParts& user_parts) {
+  const bool whole = loss_of(recipe, user_parts).kind == nn::Loss::Kind::WholeBatch;
   plan::CutCosts cut =
       plan::costs_of_cut(costs.profile, balance,
                          {.optimizer_states = costs.sizes.optimizer_states,
@@ -152,7 +152,7 @@ plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& cost
   }
   if (all_cpu) cut.costs.concurrency = simulate::Concurrency::OneThread;
   for (auto& stage : cut.costs.stages)
-    divide_state(recipe, stage.gradients, costs.sizes.optimizer_states, &stage);
+    size_sharded_state(recipe, stage.gradients, costs.sizes.optimizer_states, &stage);
   cut.costs.gradients_at_start = recipe.train.accumulate > 1 || recipe.mesh.parts() > 1;
   return cut;
 }
@@ -182,8 +182,8 @@ schedule::Schedule lowered_table(const recipe::Recipe& recipe,
 }
 
 schedule::Timeline predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
-                               const std::vector<int>& balance, const Additions& additions) {
-  const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, additions);
+                               const std::vector<int>& balance, const UserParts& user_parts) {
+  const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);
   return simulate::simulate(lowered_table(recipe, cut.routes, costs.sizes.micro_batches,
                                           recompute_modes(recipe, balance.size())),
                             cut.costs);

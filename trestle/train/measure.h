@@ -6,22 +6,22 @@
 
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/additions.h"
-#include "trestle/train/progress.h"
+#include "trestle/train/data_sets/user_parts.h"
+#include "trestle/train/progress/progress.h"
 
 namespace trestle::train {
 
 struct MeasureOptions {
-  int warm_up = 2;  // steps before the clock runs, at least 0
+  int warm_up = 2;  // steps that are not timed, at least 0
   int steps = 5;    // steps that are timed, at least 1
   models::OwnModels models = {};
-  Additions additions = {};  // data sets, losses and metrics of the program's own
+  UserParts user_parts = {};  // the program's data sets, losses and metrics
 };
 
 struct StepTimes {
   std::vector<double> seconds;   // forward and backward of each step, as the trainer reports it
-  double optimizer_seconds = 0;  // what the optimizers add to a step: the median
-  double predicted_seconds = 0;  // the simulator's; 0 where the recipe asks for no prediction
+  double optimizer_seconds = 0;  // of the update at the end of a step: the median
+  double predicted_seconds = 0;  // of `seconds`, by the simulator; 0 = predict is off
   double predicted_idle = 0;     // share of the makespan
   int micro_batches = 1;
   std::vector<int> balance;
@@ -29,9 +29,9 @@ struct StepTimes {
   std::vector<DevicePeak> peaks;  // empty for devices without meters
 };
 
-// Trains a few steps on the first batch of the recipe's data, and says how long they took. Makes no
-// run folder and keeps nothing. Data are made where the recipe says so. Throws as train() does, and
-// UsageError for numbers of steps that cannot be.
+// Trains a few steps on the first batch of the recipe's data and returns their durations. Writes no
+// run folder; synthesizes data where the recipe sets it. Throws as train(), and UsageError for
+// invalid numbers of steps.
 //
 //   const StepTimes times = measure_steps(recipe::read_recipe("recipes/unet_quick.toml"));
 //   std::cout << times.seconds[0] << " s, predicted " << times.predicted_seconds << "\n";

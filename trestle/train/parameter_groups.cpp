@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/train/stage_replicas.h"
 
 namespace trestle::train {
 
@@ -17,7 +16,7 @@ namespace {
 
 constexpr std::string_view one_dimensional = "one_dimensional";
 
-// With * for any characters.
+// Whether the name matches a pattern with * for any characters.
 bool matches(std::string_view pattern, std::string_view name) {
   const std::size_t star = pattern.find('*');
   if (star == std::string_view::npos) return pattern == name;
@@ -113,18 +112,16 @@ void freeze_named(const recipe::Recipe& recipe, const NamedTensors& parameters) 
     if (is_frozen(recipe, name)) at::Tensor(parameter).requires_grad_(false);
 }
 
-StageGroups groups_of(const recipe::Recipe& recipe, const Pipeline& pipeline, int stage,
-                      const StageReplicas* replicas) {
-  std::unordered_map<const void*, std::string> names;
-  for (const auto& [name, parameter] : pipeline.named_parameters())
-    names[parameter.unsafeGetTensorImpl()] = name;
+StageGroups groups_of(const recipe::Recipe& recipe, const NamedTensors& whole,
+                      const NamedTensors& parameters) {
+  const std::map<std::string, at::Tensor> whole_of(whole.begin(), whole.end());
   const std::vector<RateFactor> factors = rate_factors(recipe);
   std::vector<optim::ParameterGroup> groups;
   std::vector<std::vector<std::string>> group_names;
-  for (const at::Tensor& parameter : pipeline.stage_parameters(stage)) {
+  for (const auto& [name, stepped] : parameters) {
+    const at::Tensor& parameter = whole_of.at(name);
     if (!parameter.requires_grad()) continue;
-    const std::string& name = names.at(parameter.unsafeGetTensorImpl());
-    double factor = 1;  // the last pattern that fits has the last word
+    double factor = 1;  // the last matching pattern counts
     for (const RateFactor& entry : factors)
       if (names_parameter(entry.pattern, name)) factor = entry.factor;
     std::optional<double> decay;
@@ -137,7 +134,7 @@ StageGroups groups_of(const recipe::Recipe& recipe, const Pipeline& pipeline, in
       group_names.emplace_back();
       group = std::prev(groups.end());
     }
-    group->parameters.push_back(replicas ? replicas->stepped(parameter) : parameter);
+    group->parameters.push_back(stepped);
     group_names[static_cast<std::size_t>(group - groups.begin())].push_back(name);
   }
   StageGroups result{.groups = std::move(groups), .names = {}};

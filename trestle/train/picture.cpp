@@ -8,7 +8,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/nn/metrics.h"
-#include "trestle/train/canvas.h"
+#include "trestle/view/chart/canvas.h"
 
 namespace trestle::train {
 

@@ -7,7 +7,7 @@
 
 #include "trestle/data/files/image.h"
 
-// The picture of an epoch: what the model sees, what is true, what it says.
+// The picture of an epoch: inputs, targets and predictions.
 namespace trestle::train {
 
 struct PictureText {
@@ -22,8 +22,8 @@ struct PictureText {
 data::Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets,
                        const at::Tensor& output, const PictureText& text);
 
-// Up to 32 examples in rows of eight, under each what is true and, in red where it is wrong, what
-// the model says. targets int64 [N], output scores [N, C].
+// Up to 32 examples in rows of eight with the target and, in red where it is wrong, the prediction
+// under each. targets int64 [N], output scores [N, C].
 data::Image draw_classes(const at::Tensor& inputs, const at::Tensor& targets,
                          const at::Tensor& output, const PictureText& text);
 

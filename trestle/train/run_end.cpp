@@ -24,19 +24,19 @@ std::string why_finished(const recipe::Recipe& recipe, const checkpoint::TrainSt
   std::vector<std::string> why;
   if (has_all_epochs(recipe, stands))
     why.push_back(text("has all its epochs, ", stands.epoch, " (--epochs ", stands.epoch + 1,
-                       " or more goes on)"));
+                       " or more continues)"));
   if (has_all_steps(recipe, stands))
     why.push_back(text("has all its steps, ", stands.step, " (--max-steps ", stands.step + 1,
-                       " or more goes on, 0 to the end of its epochs)"));
+                       " or more continues, 0 continues to the end of its epochs)"));
   if (early.stops())
     why.push_back(text("ended early, ", counted(early.bad_epochs(), "epoch"),
                        " without a better metric (--patience ", early.bad_epochs() + 1,
-                       " or more goes on, 0 to the end of its epochs)"));
+                       " or more continues, 0 continues to the end of its epochs)"));
   return join(why, "; and ");
 }
 
-std::string flags_to_go_on(const recipe::Recipe& recipe, const checkpoint::TrainState& stands,
-                           const EarlyStop& early) {
+std::string resume_flags_of(const recipe::Recipe& recipe, const checkpoint::TrainState& stands,
+                            const EarlyStop& early) {
   std::vector<std::string> flags;
   if (has_all_epochs(recipe, stands)) flags.emplace_back("--epochs N");
   if (has_all_steps(recipe, stands)) flags.emplace_back("--max-steps N");

@@ -19,7 +19,7 @@ namespace trestle::train {
 
 namespace {
 
-// What another machine has written is seen a little later on some network file systems.
+// Some network file systems show the writes of another machine with a delay.
 bool comes_to_hold(const std::filesystem::path& file, const std::string& words) {
   using namespace std::chrono_literals;
   constexpr int most = 40;
@@ -50,13 +50,12 @@ void RunRanks::lay_out(const recipe::Recipe::Mesh& mesh) {
   const int per_replica = pipeline > 0 ? pipeline : std::max(1, size() / parts);
   if (per_replica * parts != size()) {
     const int asked = std::max(1, pipeline) * parts;
-    throw UsageError(
-        text("[mesh] asks for ", pipeline > 0 ? text("pipeline = ", pipeline, " x ") : "",
-             "replicate = ", mesh.replicate, mesh.shard > 1 ? text(" x shard = ", mesh.shard) : "",
-             ", and there ", size() == 1 ? "is " : "are ", size(),
-             size() == 1 ? " rank" : " ranks"),
-        {.hint = text("Start as many ranks, for example with --ranks ", asked,
-                      ", or change [mesh] (--mesh).")});
+    throw UsageError(text("[mesh] needs ", pipeline > 0 ? text("pipeline = ", pipeline, " x ") : "",
+                          "replicate = ", mesh.replicate,
+                          mesh.shard > 1 ? text(" x shard = ", mesh.shard) : "", ", but there ",
+                          size() == 1 ? "is " : "are ", size(), size() == 1 ? " rank" : " ranks"),
+                     {.hint = text("Start ", asked, " ranks, for example with --ranks ", asked,
+                                   ", or change [mesh] (--mesh).")});
   }
   if (parts == 1) return;
   std::vector<mesh::Dimension> dimensions = {{"pipeline", per_replica},
@@ -65,6 +64,12 @@ void RunRanks::lay_out(const recipe::Recipe::Mesh& mesh) {
   mesh_.emplace(*world_, dimensions);
   if (mesh.shard > 1) level_ = level_of(mesh.shard_level);
   groups_ = sharding::rank_groups(*mesh_, {.level = level_});
+}
+
+std::int64_t RunRanks::examples_of(const data::Batch& batch, std::int64_t most,
+                                   const data::Loader& loader) const {
+  if (replicas() == 1) return batch.size();
+  return std::min(most, loader.examples() - batch.index * most);
 }
 
 comm::Group RunRanks::pipeline_group() const {
@@ -143,6 +148,13 @@ std::vector<std::string> RunRanks::gather(const std::string& mine) const {
   return alone() ? std::vector<std::string>{mine} : group().all_gather_bytes(mine);
 }
 
+std::vector<std::string> RunRanks::gather_lines(const std::vector<std::string>& mine) const {
+  std::vector<std::string> all;
+  for (const auto& one : gather(join(mine, "\n")))
+    for (auto& line : lines_of(one)) all.push_back(std::move(line));
+  return all;
+}
+
 void RunRanks::in_turn(const std::function<void()>& what) const {
   for (int turn = 0; turn < size(); ++turn) {
     if (turn == rank()) what();
@@ -157,6 +169,13 @@ void RunRanks::first_then_others(const std::function<void()>& what) const {
   if (rank() != 0) what();
 }
 
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
 std::vector<Device> devices_of_rank(const std::vector<Device>& devices, const RunRanks& ranks) {
   if (ranks.alone()) return devices;
   std::vector<Device> own = devices;
@@ -164,7 +183,7 @@ std::vector<Device> devices_of_rank(const std::vector<Device>& devices, const Ru
     if (devices.size() != static_cast<std::size_t>(ranks.size()))
       throw UsageError(
           text(devices.size(), " devices are given for ", ranks.size(), " ranks"),
-          {.hint = text("Each rank has one: give as many, for example --devices virtual:",
+          {.hint = text("Give one device for each rank, for example --devices virtual:",
                         ranks.size(), ", or --devices cpu for all.")});
     own = {devices[static_cast<std::size_t>(ranks.rank())]};
   }

@@ -9,7 +9,7 @@ namespace trestle::train {
 
 namespace {
 
-// Of a schedule that takes all of the run unless it is told its length.
+// The length of a schedule: all of the run unless schedule_length is set.
 std::int64_t schedule_length(const recipe::Recipe::Optimizer& optimizer, const RunLength& length) {
   if (optimizer.schedule_length > 0) return optimizer.schedule_length;
   const std::int64_t run = optimizer.schedule_by == "epoch" ? length.epochs : length.steps();
@@ -69,23 +69,23 @@ void check_rate(const recipe::Recipe::Optimizer& optimizer) {
 }
 
 RunRate::RunRate(const recipe::Recipe::Optimizer& optimizer, const RunLength& length)
-    : asked_(optimizer.learning_rate),
+    : recipe_rate_(optimizer.learning_rate),
       by_epoch_(optimizer.schedule_by == "epoch"),
       rate_(optimizer.learning_rate, rate_options(optimizer, length)) {
   if (optimizer.plateau) plateau_.emplace(plateau_options(optimizer));
 }
 
 void RunRate::follow(const optim::DeepspeedRateOptions& schedule) {
-  deepspeed_.emplace(asked_, schedule);
+  deepspeed_.emplace(recipe_rate_, schedule);
 }
 
 double RunRate::at(std::int64_t step, std::int64_t epoch) {
-  if (deepspeed_) return deepspeed_->at(step - left_out_);
+  if (deepspeed_) return deepspeed_->at(step - skipped_);
   return rate_.at(by_epoch_ ? epoch : step);
 }
 
 std::optional<double> RunRate::momentum_at(std::int64_t step, std::int64_t epoch) const {
-  if (deepspeed_) return deepspeed_->momentum_at(step - left_out_);
+  if (deepspeed_) return deepspeed_->momentum_at(step - skipped_);
   return rate_.momentum_at(by_epoch_ ? epoch : step);
 }
 
@@ -98,9 +98,9 @@ std::optional<double> RunRate::epoch_ends(const std::optional<double>& metric) {
 }
 
 void RunRate::save(std::map<std::string, double>& numbers) const {
-  numbers["learning_rate"] = asked_;
+  numbers["learning_rate"] = recipe_rate_;
   numbers["base_learning_rate"] = rate_.base();
-  if (deepspeed_) numbers["steps_left_out"] = static_cast<double>(left_out_);
+  if (deepspeed_) numbers["steps_left_out"] = static_cast<double>(skipped_);
   if (!plateau_) return;
   const auto& state = plateau_->state();
   numbers["plateau_best"] = state.best;
@@ -114,9 +114,9 @@ void RunRate::load(const std::map<std::string, double>& numbers) {
     const auto found = numbers.find(name);
     return found == numbers.end() ? 0.0 : found->second;
   };
-  left_out_ = static_cast<std::int64_t>(number("steps_left_out"));
+  skipped_ = static_cast<std::int64_t>(number("steps_left_out"));
   const double before = number("learning_rate"), base = number("base_learning_rate");
-  if (before > 0) rate_.set_base(before == asked_ ? base : base * (asked_ / before));
+  if (before > 0) rate_.set_base(before == recipe_rate_ ? base : base * (recipe_rate_ / before));
   if (plateau_)
     plateau_->load({.best = number("plateau_best"),
                     .has_best = number("plateau_has_best") != 0,

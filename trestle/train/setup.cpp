@@ -7,25 +7,25 @@
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/deepspeed/config/to_recipe.h"
 #include "trestle/device/cpu_cache.h"
 #include "trestle/device/determinism.h"
 #include "trestle/device/threads.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/optim/factory.h"
-#include "trestle/pipeline/micro_batch.h"
-#include "trestle/recipe/deepspeed_recipe.h"
+#include "trestle/pipeline/execute/micro_batch.h"
 #include "trestle/recipe/recipe_fields.h"
-#include "trestle/train/data_set.h"
-#include "trestle/train/environment.h"
-#include "trestle/train/parameter_groups.h"
+#include "trestle/train/data_sets/data_set.h"
+#include "trestle/train/recipe_optimizers.h"
+#include "trestle/train/run_folder/environment.h"
 #include "trestle/train/run_rate.h"
 
 namespace trestle::train {
 
 namespace {
 
-// The pipeline refuses it too, but only once there is a batch.
-void check_loss(const recipe::Recipe& recipe, const Additions& own) {
+// The pipeline refuses it too, but only at the first batch.
+void check_loss(const recipe::Recipe& recipe, const UserParts& own) {
   const nn::Loss loss = loss_of(recipe, own);
   if (loss.kind == nn::Loss::Kind::Additive) return;
   for (const auto& known : schedule::known_schedules())
@@ -33,28 +33,9 @@ void check_loss(const recipe::Recipe& recipe, const Additions& own) {
       nn::refuse_whole_batch(loss, known.name);
 }
 
-optim::OptimizerOptions optimizer_options(const recipe::Recipe& recipe) {
-  optim::OptimizerOptions options;
-  options.name = recipe.optimizer.name;
-  options.learning_rate = recipe.optimizer.learning_rate;
-  options.weight_decay = recipe.optimizer.weight_decay;
-  options.momentum = recipe.optimizer.momentum;
-  // Before a step it is set to the schedule's; nesterov needs to know that there is one.
-  if (cycles_momentum(recipe.optimizer) && options.momentum == 0)
-    options.momentum = recipe.optimizer.one_cycle_highest_momentum;
-  options.nesterov = recipe.optimizer.nesterov;
-  options.alpha = recipe.optimizer.alpha;
-  options.centered = recipe.optimizer.centered;
-  options.beta1 = recipe.optimizer.beta1;
-  options.beta2 = recipe.optimizer.beta2;
-  options.epsilon = recipe.optimizer.epsilon;
-  options.amsgrad = recipe.optimizer.amsgrad;
-  return options;
-}
-
 }  // namespace
 
-void check_training(const recipe::Recipe& recipe, const Additions& own) {
+void check_training(const recipe::Recipe& recipe, const UserParts& own) {
   recipe::check_recipe(recipe, problems_of_data(recipe, own));
   check_loss(recipe, own);
   optim::check_options(optimizer_options(recipe));
@@ -68,7 +49,7 @@ void check_training(const recipe::Recipe& recipe, const Additions& own) {
 void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs) {
   const std::int64_t asked = recipe.model.channels;
   if (asked == 0 || inputs.dim() != 4 || inputs.size(1) == asked) return;
-  // A model that takes a row of numbers, as "mlp": all of an image's.
+  // A model of vectors, such as "mlp", has the number of all values of an image.
   if (inputs[0].numel() == asked) return;
   throw UsageError(text("'channels' in [model] is ", asked, ", the images of '", recipe.data.name,
                         "' have ", inputs.size(1)),
@@ -78,7 +59,7 @@ void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs) {
 std::vector<Device> open_devices(const recipe::Recipe& recipe) {
   if (recipe.train.deterministic) use_deterministic_algorithms();
   const int threads = static_cast<int>(recipe.devices.threads);
-  // The devices' backward threads take their number when they start, at the installation.
+  // A device's backward thread takes its number of threads when it is installed.
   if (threads > 0 && recipe.devices.use.find("virtual") != std::string::npos) {
     install_virtual_devices({.count = 1, .threads_per_device = threads});
   }
@@ -110,7 +91,7 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
   return models::make_model(options);
 }
 
-// The pipeline refuses it too; here it can be said how a recipe or a flag mends it.
+// The pipeline refuses it too; this message names the recipe field and the flag.
 void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char* what) {
   const std::size_t stages = recipe.pipeline.balance.size();
   if (stages == 0 || devices == 1 || devices == stages) return;
@@ -124,38 +105,36 @@ void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char
 }
 
 std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
-                                        const std::vector<Device>& devices,
-                                        const nn::Values& sample, const comm::Group& group,
-                                        const comm::Group& replicas,
-                                        std::shared_ptr<pipeline::StageHooks> hooks) {
-  if (group.valid()) {
-    check_balance(recipe, static_cast<std::size_t>(group.size()), "rank");
+                                        const std::vector<Device>& devices, PipelineParts parts) {
+  if (parts.group.valid()) {
+    check_balance(recipe, static_cast<std::size_t>(parts.group.size()), "rank");
   } else {
     check_balance(recipe, devices.size(), "device");
   }
   PipelineOptions options;
-  options.group = group;
-  options.replicas = replicas;
-  options.hooks = std::move(hooks);
+  options.group = parts.group;
+  options.replicas = std::move(parts.replicas);
+  options.optimizer.make = std::move(parts.optimizer);
+  if (options.optimizer.make) options.optimizer.clip_grad_norm = recipe.optimizer.clip_grad_norm;
   options.devices = devices;
   options.balance.assign(recipe.pipeline.balance.begin(), recipe.pipeline.balance.end());
   options.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
-  options.split_size = static_cast<int>(recipe.pipeline.split_size);
+  options.plan.split_size = static_cast<int>(recipe.pipeline.split_size);
   options.schedule = recipe.pipeline.schedule;
-  options.backward_order = schedule::parse_backward_order(recipe.pipeline.backward_order);
-  options.batch_norm = nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
+  options.plan.backward_order = schedule::parse_backward_order(recipe.pipeline.backward_order);
+  options.numerics.batch_norm = nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
   options.recompute = schedule::parse_recompute(recipe.pipeline.recompute.at(0));
   if (recipe.pipeline.recompute.size() > 1)
     for (const std::string& word : recipe.pipeline.recompute)
-      options.recompute_per_stage.push_back(schedule::parse_recompute(word));
-  options.memory_format = memory_format_of(recipe);
-  options.precision = precision::parse_precision(recipe.train.precision);
-  options.seed = static_cast<std::uint64_t>(recipe.train.seed);
-  options.threads = static_cast<int>(recipe.devices.threads);
-  if (recipe.pipeline.lend_cores) options.core_lending = CoreLending::On;
+      options.plan.recompute_per_stage.push_back(schedule::parse_recompute(word));
+  options.numerics.memory_format = memory_format_of(recipe);
+  options.numerics.precision = precision::parse_precision(recipe.train.precision);
+  options.numerics.seed = static_cast<std::uint64_t>(recipe.train.seed);
+  options.cores.threads = static_cast<int>(recipe.devices.threads);
+  if (recipe.pipeline.lend_cores) options.cores.lending = CoreLending::On;
   options.deadline =
       std::chrono::milliseconds(static_cast<std::int64_t>(recipe.pipeline.deadline * 1000));
-  if (options.balance.empty()) options.sample = sample;
+  if (options.balance.empty()) options.plan.sample = std::move(parts.sample);
   return std::make_unique<Pipeline>(model, std::move(options));
 }
 
@@ -209,30 +188,20 @@ void throw_misfit(const recipe::Recipe& recipe, const at::Tensor& inputs, const 
         "they have ",
         sizes[0], ".");
   if (pictures && recipe.model.name == "mlp")
-    hint = text("It takes a row of numbers: set channels = ", sizes[0] * sizes[1] * sizes[2],
-                " in [model], as many as an image has.");
+    hint = text("It takes vectors: set channels = ", sizes[0] * sizes[1] * sizes[2],
+                " in [model], the number of values in an image.");
   if (pictures && recipe.model.name == "toy")
-    hint = "It takes rows of numbers, and images are none; 'mlp' makes rows of them.";
+    hint = "It takes vectors, not images; 'mlp' flattens images.";
   throw UsageError(
       text("the model '", recipe.model.name, "' cannot take these inputs of ", join(sizes, " x "),
            pictures ? " (channels, height, width)" : "", ":\n  ", error.what_without_backtrace()),
       {.hint = std::move(hint)});
 }
 
-std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe, const Pipeline& pipeline,
-                                            const StageReplicas* replicas) {
-  const optim::OptimizerOptions options = optimizer_options(recipe);
-  std::vector<StageOptimizer> optimizers;
-  for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
-    if (!pipeline.has_stage(stage)) continue;
-    StageGroups trained = groups_of(recipe, pipeline, stage, replicas);
-    if (trained.groups.empty()) continue;
-    StageOptimizer made{stage, std::move(trained.names),
-                        optim::make_grouped_optimizer(trained.groups, options)};
-    for (const auto& group : trained.groups) made.rate_factors.push_back(group.rate_factor);
-    optimizers.push_back(std::move(made));
-  }
-  return optimizers;
+NamedTensors weights_of(const Pipeline& pipeline) {
+  NamedTensors all = pipeline.named_parameters();
+  for (auto& buffer : pipeline.named_buffers()) all.push_back(std::move(buffer));
+  return all;
 }
 
 int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer) {
@@ -241,39 +210,42 @@ int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer) {
   return (optimizer.name == "rmsprop" ? 1 : 0) + (momentum ? 1 : 0) + (optimizer.centered ? 1 : 0);
 }
 
-void check_parts(const recipe::Recipe& recipe, std::int64_t training_examples) {
+void check_shares(const recipe::Recipe& recipe, std::int64_t training_examples) {
   const std::int64_t last = training_examples % recipe.train.batch;
   if (recipe.train.drop_last || last == 0 || last >= recipe.mesh.parts()) return;
-  throw UsageError(text("the last batch of an epoch has ", counted(last, "example"),
-                        ", and [mesh] divides each into ", recipe.mesh.parts(), " parts"),
-                   {.hint = "Leave that batch out (--drop-last true), or choose another 'batch'."});
+  throw UsageError(
+      text("the last batch of an epoch has ", counted(last, "example"),
+           ", and [mesh] shares each batch between ", recipe.mesh.parts(), " replicas"),
+      {.hint = "Drop that batch (--drop-last true), or choose another 'batch'."});
 }
 
-std::int64_t largest_part_of(const recipe::Recipe& recipe) {
+std::int64_t largest_share_of(const recipe::Recipe& recipe) {
   return (recipe.train.batch + recipe.mesh.parts() - 1) / recipe.mesh.parts();
 }
 
 int micro_batches_of(const recipe::Recipe& recipe) {
   const std::int64_t size = recipe.pipeline.split_size;
-  const std::int64_t batch = largest_part_of(recipe);
-  return size > 0 ? pipeline::piece_count_by_size(batch, size)
+  const std::int64_t batch = largest_share_of(recipe);
+  return size > 0 ? pipeline::micro_batch_count_by_size(batch, size)
                   : static_cast<int>(std::min(recipe.pipeline.micro_batches, batch));
 }
 
-int largest_piece_of(const recipe::Recipe& recipe) {
-  const std::int64_t batch = largest_part_of(recipe);
+int largest_micro_batch_of(const recipe::Recipe& recipe) {
+  const std::int64_t batch = largest_share_of(recipe);
   if (recipe.pipeline.split_size > 0)
     return static_cast<int>(std::min(recipe.pipeline.split_size, batch));
   const std::int64_t pieces = micro_batches_of(recipe);
   return static_cast<int>((batch + pieces - 1) / pieces);
 }
 
-std::string core_lending(const recipe::Recipe& recipe, bool possible) {
+std::string core_lending(const recipe::Recipe& recipe, Lending lending) {
   if (!recipe.pipeline.lend_cores) return "";
-  return possible ? "cores lent" : "no cores lent: each stage wants a virtual device of its own";
+  return lending == Lending::Possible
+             ? "cores lent"
+             : "no cores lent: each stage needs a virtual device of its own";
 }
 
-RunPlan plan_of_recipe(const recipe::Recipe& recipe, const Additions& own) {
+RunPlan plan_of_recipe(const recipe::Recipe& recipe, const UserParts& own) {
   RunPlan plan;
   plan.name = recipe.name;
   plan.model = recipe.model.name;
@@ -302,14 +274,15 @@ void add_suggestion(const Pipeline& pipeline, RunPlan* plan) {
 
 RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
                   const std::vector<Device>& devices, const Task& task,
-                  const std::optional<Prediction>& prediction, const Additions& own) {
+                  const std::optional<Prediction>& prediction, const UserParts& own) {
   RunPlan plan = plan_of_recipe(recipe, own);
   plan.devices = describe_devices(devices);
   plan.layers = static_cast<int>(model.size());
   for (const at::Tensor& parameter : pipeline.parameters()) plan.parameters += parameter.numel();
   plan.balance = pipeline.balance();
   plan.micro_batches = micro_batches_of(recipe);
-  plan.core_lending = core_lending(recipe, pipeline.lends_cores());
+  plan.core_lending =
+      core_lending(recipe, pipeline.lends_cores() ? Lending::Possible : Lending::Impossible);
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
     RunPlan::Stage row;
     row.layers = plan.balance[static_cast<std::size_t>(stage)];
@@ -324,8 +297,9 @@ RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const 
   }
   add_suggestion(pipeline, &plan);
   if (prediction) {
-    plan.predicted_seconds = schedule::makespan(prediction->timeline);
-    plan.predicted_idle = schedule::idle_share_of_makespan(prediction->timeline);
+    plan.predicted_seconds = prediction->seconds;
+    plan.predicted_optimizer_seconds = prediction->optimizer_seconds;
+    plan.predicted_idle = prediction->idle;
   }
   plan.synthetic_data = task.synthetic;
   plan.training_examples = task.training->examples();

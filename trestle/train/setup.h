@@ -1,7 +1,6 @@
 #pragma once
 
 #include <c10/util/Exception.h>
-#include <torch/optim/optimizer.h>
 
 #include <map>
 #include <memory>
@@ -12,78 +11,72 @@
 #include "trestle/models/model.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/run_plan.h"
+#include "trestle/train/progress/run_plan.h"
 #include "trestle/train/step_prediction.h"
 #include "trestle/train/task.h"
 
-// From a recipe to the objects that train it.
+// Makes the objects that a recipe describes.
 namespace trestle::train {
 
-class StageReplicas;
+// Throws UsageError for mistakes that need no data and no device: an unknown name, a number out of
+// range, a loss that the schedule does not allow.
+void check_training(const recipe::Recipe& recipe, const UserParts& own = {});
 
-// Throws UsageError for what no data and no device are needed to see: an unknown word, a number out
-// of its range, a loss that the schedule does not allow.
-void check_training(const recipe::Recipe& recipe, const Additions& own = {});
-
-// Throws UsageError where 'channels' is given, and the data have another number.
+// Throws UsageError where 'channels' is set and the data have another number.
 void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs);
 
-// Throws UsageError where a balance is given, and more devices than one but not one for each stage.
+// Throws UsageError where a balance is set and there is neither one device nor one for each stage.
 void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char* what = "device");
 
-// The devices of [devices], installed and with their threads set.
+// Installs the devices of [devices] and sets their threads.
 std::vector<Device> open_devices(const recipe::Recipe& recipe);
 
-// What [model] says of it; Preserve for torch's own.
+// The memory format of [model]; Preserve for the default of torch.
 at::MemoryFormat memory_format_of(const recipe::Recipe& recipe);
 
 // The model of [model]: one of `own`, or one of models::make_model's.
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own);
 
-// The pipeline of [pipeline]; `sample` is needed where the balance is to be measured.
-std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
-                                        const std::vector<Device>& devices,
-                                        const nn::Values& sample, const comm::Group& group = {},
-                                        const comm::Group& replicas = {},
-                                        std::shared_ptr<pipeline::StageHooks> hooks = {});
-
-// Throws UsageError where some of the pipelines that share a batch would have none of the examples of the last one of an
-// epoch that has so many.
-void check_parts(const recipe::Recipe& recipe, std::int64_t training_examples);
-
-// How many pieces a batch of the recipe is cut into, by each of its replicas.
-int micro_batches_of(const recipe::Recipe& recipe);
-// Examples of a batch that the replica with the most of them takes.
-std::int64_t largest_part_of(const recipe::Recipe& recipe);
-// Examples of the largest of them, which is the first.
-int largest_piece_of(const recipe::Recipe& recipe);
-
-// One stage's optimizer, stepped for that stage alone, and its parameters' unsplit names. A stage
-// that is frozen as a whole has none.
-struct StageOptimizer {
-  int stage = 0;
-  std::vector<std::string> names;
-  std::unique_ptr<torch::optim::Optimizer> optimizer;
-  std::vector<double> rate_factors = {};  // one for each of its groups
+// The parts of a pipeline besides the recipe, the model and the devices.
+struct PipelineParts {
+  nn::Values sample = {};           // needed where the balance is measured
+  comm::Group group = {};           // the ranks of the pipeline
+  ReplicaOptions replicas = {};     // where several pipelines share each batch
+  OptimizerFactory optimizer = {};  // empty: the pipeline does not train
 };
-std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe, const Pipeline& pipeline,
-                                            const StageReplicas* replicas = nullptr);
+// The pipeline of [pipeline].
+std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
+                                        const std::vector<Device>& devices, PipelineParts parts);
 
-// Bytes that the optimizer will remember for one byte of parameters: adam 2, plain sgd 0, ...
+// Throws UsageError where a replica would have no share of the last batch of an epoch of
+// `training_examples`.
+void check_shares(const recipe::Recipe& recipe, std::int64_t training_examples);
+
+// The number of micro-batches in a replica's share of a batch.
+int micro_batches_of(const recipe::Recipe& recipe);
+// The number of examples in the largest share of a batch.
+std::int64_t largest_share_of(const recipe::Recipe& recipe);
+// The number of examples in the largest micro-batch, which is the first one.
+int largest_micro_batch_of(const recipe::Recipe& recipe);
+
+// The size of the optimizer's state as a multiple of the parameters: adam 2, plain sgd 0, ...
 int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer);
+
+// Parameters and buffers of the stages of this process, by their unsplit names.
+NamedTensors weights_of(const Pipeline& pipeline);
 
 [[noreturn]] void throw_misfit(const recipe::Recipe& recipe, const at::Tensor& inputs,
                                const c10::Error& error);
 
-// Whether libtorch says that tensors do not go together, and not that a device or this machine is
-// full or broken.
+// Whether libtorch reports that shapes or dtypes do not match, and not that a device or this
+// machine is full or broken.
 bool is_misfit(const c10::Error& error);
 
-// Throws UsageError where libtorch says that a target is a class which the output does not have.
+// Throws UsageError where libtorch reports a target class that the output does not have.
 void refuse_missing_class(const recipe::Recipe& recipe, const c10::Error& error);
 
-// Runs what gives `inputs` to the model. An error that is_misfit() becomes a UsageError with what
-// came to the model and what may be changed.
+// Calls an action that runs the model on `inputs`. An error that is_misfit() becomes a UsageError
+// with the inputs' sizes and the fields to change.
 template <class Action>
 auto with_inputs_named(const recipe::Recipe& recipe, const at::Tensor& inputs, Action action) {
   try {
@@ -95,14 +88,14 @@ auto with_inputs_named(const recipe::Recipe& recipe, const at::Tensor& inputs, A
   }
 }
 
-// Whether libtorch says that this machine has no room, or that sizes do not fit into 64 bits.
+// Whether libtorch reports that this machine has no memory, or that sizes do not fit into 64 bits.
 bool is_too_large(const c10::Error& error);
 
 // "with width = 1000000 in [model], batch = 4 in [train]"
 std::string sizes_of(const recipe::Recipe& recipe);
 
-// Runs what makes the recipe's tensors. An error that is_too_large() gets a line with the sizes that
-// were asked for.
+// Calls an action that creates the recipe's tensors. An error that is_too_large() gets a line with
+// the requested sizes.
 template <class Action>
 auto with_sizes_named(const recipe::Recipe& recipe, Action action) {
   try {
@@ -113,17 +106,18 @@ auto with_sizes_named(const recipe::Recipe& recipe, Action action) {
   }
 }
 
-// What a plan says of lent cores: nothing where the recipe does not ask for them.
-std::string core_lending(const recipe::Recipe& recipe, bool possible);
+// The plan's text about lent cores; empty where the recipe does not set it.
+enum class Lending { Possible, Impossible };
+std::string core_lending(const recipe::Recipe& recipe, Lending lending);
 
-// What a plan takes from the recipe alone.
-RunPlan plan_of_recipe(const recipe::Recipe& recipe, const Additions& own = {});
+// The fields of a plan that the recipe alone determines.
+RunPlan plan_of_recipe(const recipe::Recipe& recipe, const UserParts& own = {});
 
-// What would make it fit, where a stage's device is expected to need more than it has.
+// Adds what would make the run fit, where a stage needs more memory than its device has.
 void add_suggestion(const Pipeline& pipeline, RunPlan* plan);
 
 RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
                   const std::vector<Device>& devices, const Task& task,
-                  const std::optional<Prediction>& prediction, const Additions& own = {});
+                  const std::optional<Prediction>& prediction, const UserParts& own = {});
 
 }  // namespace trestle::train

@@ -5,14 +5,14 @@
 #include <string>
 
 #include "trestle/base/text.h"
-#include "trestle/train/divided_state.h"
 #include "trestle/train/setup.h"
+#include "trestle/train/sharded_state_size.h"
 
 namespace trestle::train {
 
 namespace {
 
-// What only the rank knows that has a stage.
+// Facts that only the rank of a stage has.
 struct StageFacts {
   Bytes trained = 0;  // of its parameters
   Bytes largest = 0;  // of one of its parameters
@@ -42,8 +42,8 @@ std::vector<StageFacts> facts_of_stages(const Pipeline& pipeline, const RunRanks
   return all;
 }
 
-// An optimizer step comes when all activations are gone. It works on one parameter at a time, with
-// up to three tensors of its size beside it (Adam with weight decay).
+// The optimizer steps after all activations are freed. It updates one parameter at a time with up
+// to three temporary tensors of its size (Adam with weight decay).
 void add_optimizer_peaks(const recipe::Recipe& recipe, const std::vector<StageFacts>& stages,
                          const simulate::Costs& costs, schedule::Timeline* timeline) {
   std::vector<Bytes> held(timeline->device_peak_bytes.size(), 0);
@@ -51,9 +51,13 @@ void add_optimizer_peaks(const recipe::Recipe& recipe, const std::vector<StageFa
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
     const auto device = static_cast<std::size_t>(timeline->device_of_stage.at(stage));
     const auto& cost = costs.stages[stage];
-    const StepState step = state_of_step(recipe, stages[stage].trained, stages[stage].largest);
+    const OptimizerStepBytes step =
+        bytes_during_optimizer_step(recipe, stages[stage].trained, stages[stage].largest);
     held[device] += cost.persistent + std::min(cost.gradients, step.gradients);
-    largest[device] = std::max(largest[device], step.largest);
+    // Stages of one device step at the same time where each has a thread.
+    largest[device] = costs.concurrency == simulate::Concurrency::OneThread
+                          ? std::max(largest[device], step.largest)
+                          : largest[device] + step.largest;
   }
   for (std::size_t device = 0; device < held.size(); ++device) {
     Bytes& peak = timeline->device_peak_bytes[device];
@@ -61,8 +65,8 @@ void add_optimizer_peaks(const recipe::Recipe& recipe, const std::vector<StageFa
   }
 }
 
-// Nobody counts the bytes of the plain CPU: what is left of a prediction there, weights alone, would
-// be drawn as if it were all.
+// A plain CPU has no memory meter. Its predicted bytes would be those of the weights alone, drawn
+// as if they were all.
 void forget_bytes_of_cpu(const std::vector<StageFacts>& stages, schedule::Timeline* timeline) {
   std::vector<bool> counted(static_cast<std::size_t>(timeline->rank_count), true);
   for (std::size_t stage = 0; stage < stages.size(); ++stage)
@@ -73,6 +77,17 @@ void forget_bytes_of_cpu(const std::vector<StageFacts>& stages, schedule::Timeli
   });
   for (std::size_t rank = 0; rank < timeline->peak_bytes.size(); ++rank)
     if (!counted.at(rank)) timeline->peak_bytes[rank] = 0;
+}
+
+// The duration without the optimizer, and what the optimizer adds to it.
+void predict_times(const Pipeline& pipeline, Prediction* prediction) {
+  simulate::Costs without = prediction->costs;
+  for (simulate::StageCost& cost : without.stages) cost.norm = cost.step = 0;
+  const schedule::Timeline step = pipeline.predict(without);
+  prediction->seconds = schedule::makespan(step);
+  prediction->idle = schedule::idle_share_of_makespan(step);
+  prediction->optimizer_seconds =
+      std::max(0.0, schedule::makespan(prediction->timeline) - prediction->seconds);
 }
 
 std::vector<Bytes> peaks_of_stages(const std::vector<StageFacts>& stages,
@@ -98,13 +113,14 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
     for (std::size_t stage = 0; stage < stages.size(); ++stage) {
       auto& cost = prediction.costs.stages[stage];
       cost.persistent += stages[stage].trained * states;
-      divide_state(recipe, stages[stage].trained, states, &cost);
+      size_sharded_state(recipe, stages[stage].trained, states, &cost);
     }
-    // After the first of the batches that make a step, gradients are there already; and the buffers in which ranks reduce
-    // them stay.
+    // Batches after the first one of a step add to existing gradients, and the buffers of
+    // reductions stay allocated.
     prediction.costs.gradients_at_start |= recipe.train.accumulate > 1 || recipe.mesh.parts() > 1;
     pipeline.remember_costs(prediction.costs);
     prediction.timeline = pipeline.predict(prediction.costs);
+    predict_times(pipeline, &prediction);
     add_optimizer_peaks(recipe, stages, prediction.costs, &prediction.timeline);
     forget_bytes_of_cpu(stages, &prediction.timeline);
     prediction.stage_peaks = peaks_of_stages(stages, prediction.timeline);

@@ -12,16 +12,20 @@
 // Inside of the trainer. Not installed.
 namespace trestle::train {
 
-// What the simulator expects of a step, measured on one batch without training on it.
+// The predicted step of a run, from costs that are measured on one batch without training on it.
 struct Prediction {
   simulate::Costs costs;
-  schedule::Timeline timeline;
-  std::vector<Bytes>
-      stage_peaks;  // of each stage's device, all its stages together; 0 on plain cpu
+  schedule::Timeline timeline;   // of a step that ends with the optimizer
+  double seconds = 0;            // of forward, backward and transfers
+  double optimizer_seconds = 0;  // what the optimizer adds
+  double idle = 0;               // share of `seconds`, over all ranks
+  // The peak of each stage's device, for all its stages together; 0 on a plain CPU.
+  std::vector<Bytes> stage_peaks;
 };
 
-// Nothing where even that does not fit the devices. Over ranks all call it, with as much of the batch as
-// each has, and all get the same; there a device that it does not fit is every rank's error.
+// Returns nothing if the devices have no room for the measurement. Over ranks all call it with
+// their share of the batch, all get the same prediction, and a device without room throws on all
+// ranks.
 std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& pipeline,
                                        const Task& task, const data::Batch& batch,
                                        const RunRanks& ranks = {});

@@ -9,9 +9,9 @@
 #include "trestle/base/text.h"
 #include "trestle/data/augment.h"
 #include "trestle/data/segmentation.h"
-#include "trestle/train/data_set.h"
+#include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/data_sets/data_sets.h"
-#include "trestle/train/find_data.h"
+#include "trestle/train/data_sets/find_data.h"
 
 namespace trestle::train {
 
@@ -24,8 +24,8 @@ struct Metric {
   std::function<nn::Tally(const at::Tensor& output, const at::Tensor& target)> tally;
 };
 
-// The validation metrics; of each a larger value is better.
-std::vector<Metric> metrics(const Additions& own) {
+// The validation metrics. A larger value is better.
+std::vector<Metric> metrics(const UserParts& own) {
   std::vector<Metric> all = {
       {"dice", [](const at::Tensor& output,
                   const at::Tensor& target) { return nn::dice_tally(output, target); }},
@@ -62,7 +62,7 @@ std::unique_ptr<data::Loader> validation_loader(const recipe::Recipe& recipe, Ex
                                         options);
 }
 
-// Masks or classes, as the tensors' shapes say.
+// Draws masks or classes, depending on the shapes of the tensors.
 std::optional<data::Image> draw(const data::Batch& batch, const at::Tensor& output,
                                 const PictureText& words) {
   const at::Tensor &x = batch.inputs, &y = batch.targets;
@@ -75,19 +75,19 @@ std::optional<data::Image> draw(const data::Batch& batch, const at::Tensor& outp
 
 }  // namespace
 
-std::vector<std::string> metric_names(const Additions& own) {
+std::vector<std::string> metric_names(const UserParts& own) {
   std::vector<std::string> names;
   for (const Metric& metric : metrics(own)) names.push_back(metric.name);
   return names;
 }
 
-std::vector<std::string> loss_names(const Additions& own) {
+std::vector<std::string> loss_names(const UserParts& own) {
   std::vector<std::string> names = nn::loss_names();
   for (const auto& [name, make] : own.losses) names.push_back(name);
   return names;
 }
 
-nn::Loss loss_of(const recipe::Recipe& recipe, const Additions& own) {
+nn::Loss loss_of(const recipe::Recipe& recipe, const UserParts& own) {
   const std::string name =
       recipe.train.loss.empty() ? find_data_set(recipe.data.name, own).loss : recipe.train.loss;
   if (const auto found = own.losses.find(name); found != own.losses.end()) return found->second();
@@ -121,7 +121,7 @@ void check_examples(const recipe::Recipe& recipe, const OpenedData& data) {
   if (!data.validation.indices.empty()) return;
   const auto refuse = [](const char* what, const char* without) {
     throw UsageError(
-        text(what, " goes by the validation metric, and no data are kept for it"),
+        text(what, " needs the validation metric, and no data are kept for validation"),
         {.hint = text("Give 'validation' in [data] a share above 0, or set ", without, ".")});
   };
   if (recipe.optimizer.plateau) refuse("'plateau' in [optimizer]", "plateau = false");
@@ -129,7 +129,7 @@ void check_examples(const recipe::Recipe& recipe, const OpenedData& data) {
   if (train.keep_best > 1) refuse("'keep_best' in [train]", "keep_best = 1");
 }
 
-std::string metric_of(const recipe::Recipe& recipe, const Additions& own) {
+std::string metric_of(const recipe::Recipe& recipe, const UserParts& own) {
   const std::string& name = recipe.train.metric;
   return choose("metric", name.empty() ? find_data_set(recipe.data.name, own).metric : name,
                 metrics(own))
@@ -144,12 +144,12 @@ struct OpenedTask {
   recipe::Recipe recipe;  // with the data that were found
 };
 
-OpenedTask open_task(const recipe::Recipe& asked, Progress& progress, const Additions& own,
-                     const MakingData& making = {}) {
+OpenedTask open_task(const recipe::Recipe& asked, Progress& progress, const UserParts& own,
+                     const SynthesisProgress& on_synthesized = {}) {
   const auto problems = problems_of_data(asked, own);
   if (!problems.empty()) throw UsageError(problems[0]);
   recipe::Recipe recipe = asked;
-  recipe.data = find_data(asked, progress, own, making);
+  recipe.data = find_data(asked, progress, own, on_synthesized);
   const DataSet set = find_data_set(recipe.data.name, own);
   const Metric metric = choose("metric", metric_of(recipe, own), metrics(own));
   OpenedTask opened;
@@ -167,16 +167,16 @@ OpenedTask open_task(const recipe::Recipe& asked, Progress& progress, const Addi
 
 }  // namespace
 
-Task make_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own,
-               const MakingData& making) {
-  OpenedTask opened = open_task(recipe, progress, own, making);
+Task make_task(const recipe::Recipe& recipe, Progress& progress, const UserParts& own,
+               const SynthesisProgress& on_synthesized) {
+  OpenedTask opened = open_task(recipe, progress, own, on_synthesized);
   check_examples(opened.recipe, opened.data);
   opened.task.training = training_loader(opened.recipe, std::move(opened.data.training));
   opened.task.validation = validation_loader(opened.recipe, std::move(opened.data.validation));
   return std::move(opened.task);
 }
 
-Task make_judging_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own,
+Task make_judging_task(const recipe::Recipe& recipe, Progress& progress, const UserParts& own,
                        Judged judged) {
   OpenedTask opened = open_task(recipe, progress, own);
   const OpenedData& data = opened.data;

@@ -12,40 +12,40 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/training_checkpoint.h"
-#include "trestle/recipe/deepspeed_recipe.h"
+#include "trestle/deepspeed/config/to_recipe.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/dry_run.h"
-#include "trestle/train/environment.h"
-#include "trestle/train/metrics.h"
-#include "trestle/train/misuse.h"
-#include "trestle/train/run_again.h"
 #include "trestle/train/run_end.h"
-#include "trestle/train/run_folder.h"
-#include "trestle/train/run_log.h"
+#include "trestle/train/run_folder/environment.h"
+#include "trestle/train/run_folder/metrics.h"
+#include "trestle/train/run_folder/run_again.h"
+#include "trestle/train/run_folder/run_folder.h"
+#include "trestle/train/run_folder/run_log.h"
 #include "trestle/train/run_ranks.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/training_run.h"
+#include "trestle/train/usage_check.h"
 
 namespace trestle::train {
 
 namespace {
 
-// The recipe that the run goes on with, and what to say of it.
+// The recipe of a resumed run, and notes on its changes.
 struct Changed {
   recipe::Recipe after;
   std::vector<std::string> notes;
 };
 
-// Each step's rate is the schedule's of a DeepSpeed file.
+// The schedule of a DeepSpeed file sets each step's rate.
 void refuse_idle_rate(const recipe::Recipe& before, const recipe::Recipe& after) {
   if (after.optimizer.learning_rate == before.optimizer.learning_rate) return;
   const auto deepspeed = recipe::deepspeed_config_of(after);
   if (!deepspeed || !deepspeed->schedule || !recipe::has_rates_of_its_own(*deepspeed->schedule))
     return;
-  throw UsageError(text("'learning_rate' in [optimizer] has no effect: each step's is what the "
-                        "scheduler ",
-                        deepspeed->schedule->type, " of the run's DeepSpeed file says"),
-                   {.hint = "Leave it out, or start a new run with another file."});
+  throw UsageError(
+      text("'learning_rate' in [optimizer] has no effect: the scheduler ",
+           deepspeed->schedule->type, " of the run's DeepSpeed file sets the rate of each step"),
+      {.hint = "Leave it out, or start a new run with another file."});
 }
 
 Changed changed(const recipe::Recipe& before,
@@ -57,30 +57,29 @@ Changed changed(const recipe::Recipe& before,
   for (const recipe::Field& field : recipe::recipe_fields()) {
     if (field.get(after) == field.get(before)) continue;
     if (field.on_resume != OnResume::MustBeEqual) {
-      result.notes.push_back(
-          text("changed   ", field.name(), " = ", recipe::to_toml(field.get(after)), ", was ",
-               recipe::to_toml(field.get(before)),
-               field.on_resume == OnResume::ChangesNumbers ? ": from here on the numbers are others"
-                                                           : ""));
+      result.notes.push_back(text(
+          "changed   ", field.name(), " = ", recipe::to_toml(field.get(after)), ", was ",
+          recipe::to_toml(field.get(before)),
+          field.on_resume == OnResume::ChangesNumbers ? ": results will differ from here on" : ""));
       continue;
     }
     throw UsageError(
-        text("'", field.key, "' in [", field.section,
-             "] cannot change in the middle of a run: it is ", recipe::to_toml(field.get(before)),
-             " there, ", recipe::to_toml(field.get(after)), " was asked for"),
+        text("'", field.key, "' in [", field.section, "] cannot change during a run: it is ",
+             recipe::to_toml(field.get(before)), ", and ", recipe::to_toml(field.get(after)),
+             " was requested"),
         {.hint = "Start a new run for that."});
   }
   refuse_idle_rate(before, after);
   return result;
 }
 
-// What a run that has all its epochs looks like, without setting it up again.
+// The result of a finished run, without setting it up again.
 TrainResult result_of(const RunFolder& folder, const checkpoint::TrainState& stands,
-                      std::string to_go_on) {
+                      std::string resume_flags) {
   TrainResult result;
   result.run_folder = folder.path;
   result.finished = true;
-  result.to_go_on = std::move(to_go_on);
+  result.resume_flags = std::move(resume_flags);
   result.epochs = stands.epoch;
   result.steps = stands.step;
   result.best_epoch = stands.best_epoch + 1;
@@ -95,13 +94,12 @@ TrainResult result_of(const RunFolder& folder, const checkpoint::TrainState& sta
 
 void refuse_fewer_epochs(const RunFolder& folder, std::int64_t asked, std::int64_t done) {
   if (asked >= done) return;
-  throw UsageError(
-      text(folder.path.string(), ": has ", counted(done, "epoch"), " already, more than the ",
-           asked, " that ", plural(asked, "was", "were"), " asked for"),
-      {.hint = text("Give --epochs a number above ", done, " to go on.")});
+  throw UsageError(text(folder.path.string(), ": has finished ", counted(done, "epoch"),
+                        ", more than the ", asked, " requested"),
+                   {.hint = text("Choose --epochs above ", done, " to continue.")});
 }
 
-// Runs to its end; a failure is in the log too.
+// Runs to the end. A failure is also written to the log.
 TrainResult run_logged(TrainingRun& run, RunLog& log) {
   try {
     return run.run();
@@ -134,7 +132,7 @@ TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hoo
     return run_logged(run, log);
   } catch (...) {
     if (!ranks.reports()) throw;
-    // A run that ended before its first step leaves nothing worth a folder.
+    // A run that failed before its first step leaves nothing worth a folder.
     std::error_code none;
     if (!std::filesystem::exists(folder.last()) &&
         std::filesystem::file_size(folder.metrics(), none) == 0)
@@ -160,7 +158,7 @@ TrainResult resume_run(const std::filesystem::path& run_folder,
   EarlyStop early(recipe.train.patience, recipe.train.min_delta);
   early.load(stands.numbers);
   if (const std::string why = why_finished(recipe, stands, early); !why.empty()) {
-    const TrainResult result = result_of(folder, stands, flags_to_go_on(recipe, stands, early));
+    const TrainResult result = result_of(folder, stands, resume_flags_of(recipe, stands, early));
     if (hooks.progress == nullptr) return result;
     hooks.progress->note(text("nothing to do: ", folder.path.string(), " ", why));
     hooks.progress->done(result);
@@ -183,10 +181,10 @@ TrainResult resume_run(const std::filesystem::path& run_folder,
   });
 }
 
-// Ranks that were started anew go on with what they saved; where they saved nothing yet, they begin
-// again, and what they began goes. Empty where there is nothing to go on with.
+// Restarted ranks resume from their checkpoint. Without a checkpoint they start again, and the
+// folder that they began is removed. Returns the folder to resume, or "".
 std::string run_before_restart(const recipe::Recipe& recipe, const TrainHooks& hooks) {
-  // The only rank of a launch has no world, and is started anew too.
+  // The only rank of a launch has no world and may be restarted too.
   if (hooks.world == nullptr ? !is_started_anew() : hooks.world->restart() == 0) return "";
   const RunRanks ranks(hooks.world);
   std::string begun;
@@ -198,7 +196,7 @@ std::string run_before_restart(const recipe::Recipe& recipe, const TrainHooks& h
   return ranks.from_first(begun);
 }
 
-// What goes wrong on one rank is told to all.
+// Sends an error of one rank to all ranks.
 template <class Call>
 TrainResult together(const TrainHooks& hooks, const Call& call) {
   if (hooks.world == nullptr) return call();
@@ -207,7 +205,7 @@ TrainResult together(const TrainHooks& hooks, const Call& call) {
   } catch (const UsageError& error) {  // mostly the same on all: then the first one shall say it
     constexpr std::chrono::milliseconds for_the_first{100};
     if (hooks.world->rank() != 0) std::this_thread::sleep_for(for_the_first);
-    hooks.world->fail(tell_misuse(error));
+    hooks.world->fail(usage_error_message(error));
     throw;
   } catch (const c10::Error& error) {
     hooks.world->fail(error.what_without_backtrace());
@@ -238,7 +236,7 @@ TrainResult resume(const std::filesystem::path& run_folder,
 RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   check_run_name(recipe.name);
   RunPlan plan = with_sizes_named(
-      recipe, [&] { return plan_on_paper(recipe, hooks.models, hooks.additions); });
+      recipe, [&] { return plan_on_paper(recipe, hooks.models, hooks.user_parts); });
   if (hooks.progress != nullptr) hooks.progress->plan(plan);
   return plan;
 }

@@ -10,11 +10,11 @@
 #include "trestle/comm/world.h"
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/additions.h"
-#include "trestle/train/making_data.h"
-#include "trestle/train/progress.h"
+#include "trestle/train/data_sets/synthesize_data.h"
+#include "trestle/train/data_sets/user_parts.h"
+#include "trestle/train/progress/progress.h"
 
-// Trains a model as a recipe says.
+// Trains a model as a recipe describes.
 //
 //   auto progress =
 //       train::make_progress(train::ProgressStyle::Lines, train::Colours::Off, std::cout);
@@ -23,40 +23,42 @@
 namespace trestle::train {
 
 struct TrainHooks {
-  Progress* progress = nullptr;  // is told what happens; null = nobody is
-  // Called when everything is set up and measured, before anything of the run is written.
+  Progress* progress = nullptr;  // gets the reports of the run; null: none
+  // Called after the set-up and its measurements, before anything of the run is written.
   std::function<void()> begins = {};
-  // Asked between steps; true: save, and return an unfinished result.
+  // Called between steps; true saves and returns an unfinished result.
   std::function<bool()> should_stop = {};
-  // Called after each synthetic example that is made of missing data, with (made, all); false: what
-  // was made is removed, and train() throws StateError.
-  MakingData making_data = {};
-  std::int64_t stop_after_steps = 0;  // the same after so many steps of this call; 0 = never
-  // The ranks to train on, of which this is one; null = one process alone. All call train() or resume()
-  // with the same recipe; rank 0 is told what happens and writes the run's folder, which all must see.
+  // Called after each synthetic example that replaces missing data, with (written, total). False
+  // removes what was written, and train() throws StateError.
+  SynthesisProgress on_synthesized = {};
+  std::int64_t stop_after_steps = 0;  // stops after N steps of this call; 0 = never
+  // The ranks to train on, including this one; null = one process alone. All ranks call train() or
+  // resume() with the same recipe. Rank 0 reports progress and writes the run's folder, which all
+  // ranks must see.
   const World* world = nullptr;
-  models::OwnModels models = {};  // models of your own, by the names that recipes use
-  Additions additions = {};       // the same for data sets, losses and metrics
+  models::OwnModels models = {};  // models of the program, by their names in recipes
+  UserParts user_parts = {};      // its data sets, losses and metrics
 };
 
-// Trains from the start, in a new run folder. Saves for resume() at the end of each
-// epoch, every train.save_every steps, and when it is stopped. Throws what the parts
-// throw; what was saved before stays whole.
+// Trains from the start in a new run folder. Saves a checkpoint for resume() at the end of each
+// epoch, every train.save_every steps, and when it is stopped. Errors leave the last checkpoint
+// intact.
 TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks = {});
 
-// Goes on with a run where it was saved. Losses, metrics and weights are those of the uninterrupted
-// run, to the bit. `changes` are fields of the recipe as set_field() takes them: {{"train.epochs",
-// "20"}}. The cut, the schedule, recomputation and devices may change, and leave the numbers as they
-// are, to rounding; so may the learning rate and micro-batches, which change them. What changes is
-// told to `progress`. Throws UsageError for a field that must not change in the middle of a run, and
-// for fewer epochs than it has. A run that is finished is left as it is.
+// Resumes a run from its checkpoint. Losses, metrics and weights equal those of the uninterrupted
+// run, to the bit. `changes` are fields of the recipe as for set_field(): {{"train.epochs", "20"}}.
+// The cut, the schedule, recomputation and devices may change and keep the results, to rounding.
+// The learning rate and micro-batches may change too, and change the results. Changes are reported
+// to `progress`. Throws UsageError for a field that must not change, and for fewer epochs than are
+// done. A finished run is not changed.
 TrainResult resume(const std::filesystem::path& run_folder,
                    const std::vector<std::pair<std::string, std::string>>& changes = {},
                    const TrainHooks& hooks = {});
 
-// What train() would do, on paper: the model is made, and its layers measured on small samples; step and
-// peaks are extrapolated from them. The devices need not be there, nor the data where the recipe says how large an
-// input is; nothing is written. Throws UsageError for what train() would refuse.
+// Plans what train() would do without training: the model is made and its layers are measured on
+// small samples, from which the duration of a step and the peaks are extrapolated. The devices need
+// not exist, nor the data if the recipe sets the size of an input. Writes nothing. Throws
+// UsageError for what train() would refuse.
 RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks = {});
 
 }  // namespace trestle::train

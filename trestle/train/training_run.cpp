@@ -1,218 +1,131 @@
 #include "trestle/train/training_run.h"
 
-#include <ATen/Functions.h>
-
 #include <algorithm>
-#include <iostream>
+#include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
-#include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
-#include "trestle/optim/state.h"
-#include "trestle/precision/cpu_support.h"
-#include "trestle/train/batch_stream.h"
-#include "trestle/train/better.h"
-#include "trestle/train/data_set.h"
-#include "trestle/train/deepspeed_options.h"
-#include "trestle/train/environment.h"
-#include "trestle/train/initial_weights.h"
-#include "trestle/train/judge.h"
-#include "trestle/train/parameter_groups.h"
+#include "trestle/pipeline/find_nonfinite.h"
+#include "trestle/schedule/optimizer_steps.h"
 #include "trestle/train/run_end.h"
-#include "trestle/train/run_paths.h"
+#include "trestle/train/run_folder/environment.h"
+#include "trestle/train/run_folder/metric_direction.h"
+#include "trestle/train/run_folder/run_paths.h"
+#include "trestle/view/chrome_trace.h"
+#include "trestle/view/labels.h"
+#include "trestle/view/svg.h"
 
 namespace trestle::train {
-
 namespace {
 
-// Slower than fp32 where the CPU has no instructions for it, so nobody would ask for it knowingly.
-void note_precision(const recipe::Recipe& recipe, const std::vector<Device>& devices,
-                    Progress& progress) {
-  const Precision precision = precision::parse_precision(recipe.train.precision);
-  if (devices[0].torch.is_cuda() || precision::cpu_supports(precision)) return;
-  progress.note(text("this CPU has no instructions for ", recipe.train.precision,
-                     ": it computes by way of fp32, more slowly than with precision = \"fp32\""));
+// The next `most` batches, or those that are left. They are read ahead because the share of each
+// depends on all of them.
+std::vector<data::Batch> next_group(BatchStream& batches, std::int64_t most) {
+  std::vector<data::Batch> group;
+  while (static_cast<std::int64_t>(group.size()) < most) {
+    std::optional<data::Batch> batch = batches.next();
+    if (!batch) break;
+    group.push_back(std::move(*batch));
+  }
+  return group;
+}
+
+double number_or_0(const checkpoint::TrainState& state, const char* name) {
+  const auto found = state.numbers.find(name);
+  return found == state.numbers.end() ? 0.0 : found->second;
 }
 
 }  // namespace
 
 TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
-                         const RunFolder* going_on)
-    : ranks_(hooks.world),
-      recipe_(recipe),
-      deepspeed_(recipe::deepspeed_config_of(recipe)),
-      hooks_(hooks),
-      silent_(hooks.progress ? nullptr
-                             : make_progress(ProgressStyle::Silent, Colours::Off, std::cout)),
-      progress_(hooks.progress ? *hooks.progress : *silent_),
+                         const RunFolder* resumed)
+    : hooks_(hooks),
+      setup_(recipe, hooks, resumed),
+      updater_(setup_),
+      reporter_(setup_.progress),
       early_stop_(recipe.train.patience, recipe.train.min_delta) {
-  refuse_other_recipes();
-  ranks_.lay_out(recipe_.mesh);
-  check_training(recipe_, hooks_.additions);
-  // A run that goes on has weights of its own.
-  const bool begins = going_on == nullptr;
-  if (begins) check_initial_weights(recipe_);
-  std::vector<Device> devices;
-  ranks_.in_turn([&] { devices = open_devices(recipe_); });
-  devices_ = devices_of_rank(devices, ranks_);
-  nn::Layers model = make_model(recipe_, hooks_.models);
-  // With a given balance all mistakes in [pipeline] are found before any data is read or made.
-  if (ranks_.replicas() > 1)
-    replicas_ = std::make_shared<StageReplicas>(ranks_.replica_groups(), shard_options());
-  if (!recipe_.pipeline.balance.empty()) pipeline_ = pipeline_of(model, {});
-  ranks_.first_then_others([&] { open_data(going_on); });
-  check_parts(recipe_, task_.training->examples());
-  std::optional<data::Batch> first;
-  if (const auto part = ranks_.reads()) first = task_.training->read(0, 0, *part, ranks_.share());
-  data_mark_ = data_mark_of(first);
-  if (ranks_.is_first()) check_channels(recipe_, first->inputs);
-  set_up_model(model, first);
-  if (begins) load_weights_over_ranks();
-  freeze_over_ranks();
-  note_precision(recipe_, devices_, progress_);
-  if (recipe_.train.predict) predict(first);  // before any parameter is on some ranks only
-  if (replicas_) replicas_->take(*pipeline_, ranks_.mesh());
-  optimizers_ = make_optimizers(recipe_, *pipeline_, replicas_.get());
-  plan_ = make_plan(recipe_, *pipeline_, model, devices_, task_, prediction_, hooks_.additions);
-  add_ranks(devices);
-  rate_.emplace(recipe_.optimizer, RunLength{.epochs = recipe_.train.epochs,
-                                             .steps_per_epoch = plan_.optimizer_steps_per_epoch(),
-                                             .max_steps = recipe_.train.max_steps});
-  if (deepspeed_ && deepspeed_->schedule)
-    rate_->follow(deepspeed::rate_options(*deepspeed_->schedule));
-  if (recipe_.train.precision == "fp16")
-    scaler_.emplace(deepspeed_ ? deepspeed::scaler_options(*deepspeed_)
-                               : precision::GradientScalerOptions());
-  state_.seed = static_cast<std::uint64_t>(recipe_.train.seed);
-  state_.recipe_hash = recipe::recipe_hash(recipe_);
-}
-
-ShardOptions TrainingRun::shard_options() const {
-  ShardOptions options{.unused_parameters = UnusedParameters::Find};
-  if (deepspeed_) options = deepspeed::shard_options(*deepspeed_);
-  options.level = ranks_.level();
-  options.precision.parameters.reset();  // computed by autocast
-  if (options.level == ShardLevel::None) options.shards_on_cpu = false;
-  return options;
-}
-
-void TrainingRun::predict(const std::optional<data::Batch>& first) {
-  const data::Batch batch = first.value_or(data::Batch());
-  const auto step = [&] { return predict_step(recipe_, *pipeline_, task_, batch, ranks_); };
-  prediction_ = batch.inputs.defined() ? with_inputs_named(recipe_, batch.inputs, step) : step();
-}
-
-std::unique_ptr<Pipeline> TrainingRun::pipeline_of(const nn::Layers& model,
-                                                   const nn::Values& sample) const {
-  return make_pipeline(recipe_, model, devices_, sample, ranks_.pipeline_group(),
-                       ranks_.replica_groups().all, replicas_);
-}
-
-void TrainingRun::set_up_model(const nn::Layers& model, const std::optional<data::Batch>& first) {
-  if (pipeline_) return;
-  if (!ranks_.is_first()) {  // which alone has inputs to try the model with
-    pipeline_ = pipeline_of(model, {});
-    return;
-  }
-  pipeline_ = with_inputs_named(recipe_, first->inputs,
-                                [&] { return pipeline_of(model, {first->inputs}); });
-}
-
-// The run goes on with what it began with, whatever appears meanwhile where the recipe looked.
-void TrainingRun::open_data(const RunFolder* going_on) {
-  if (going_on != nullptr) {
-    recipe::Recipe with_data = seen_from_here(*going_on, recipe_);
-    with_data.data.synthesize = 0;
-    task_ = make_task(with_data, progress_, hooks_.additions);
-    return;
-  }
-  task_ = make_task(recipe_, progress_, hooks_.additions, hooks_.making_data);
-  const std::int64_t synthesize = recipe_.data.synthesize;
-  recipe_.data = task_.data;
-  recipe_.data.synthesize = synthesize;
+  state_.seed = static_cast<std::uint64_t>(setup_.recipe.train.seed);
+  state_.recipe_hash = recipe::recipe_hash(setup_.recipe);
 }
 
 void TrainingRun::begin(const RunFolder& folder) {
-  folder_ = folder;
-  bests_.emplace(folder_.bests(), recipe_.train.keep_best);
-  if (!ranks_.reports()) return;
-  write_file(folder_.environment(),
-             environment_json(devices_, current_directory_from(folder_.path)));
-  metrics_ = std::make_unique<MetricsFile>(folder_.metrics());
-  if (recipe_.train.tensorboard) events_.emplace(folder_.path, 0);
+  if (setup_.ranks.reports())
+    write_file(folder.environment(),
+               environment_json(setup_.devices, current_directory_from(folder.path)));
+  open_folder(folder);
+  open_reports(RunReporter::Files::New);
 }
 
 void TrainingRun::restore(const RunFolder& folder) {
   folder_ = folder;
-  bests_.emplace(folder_.bests(), recipe_.train.keep_best);
-  const checkpoint::SavedTraining saved(folder_.last());
+  const checkpoint::SavedTraining saved(folder.last());
   check_same_run(saved.state());
-  put_in(saved);
   state_ = saved.state();
-  batch_ = batches_done(state_);
-  pipeline_->set_step_number(state_.step + (inside_step() ? 1 : 0));  // its number is taken
-  auto number = [&](const char* name) {
-    const auto found = state_.numbers.find(name);
-    return found == state_.numbers.end() ? 0.0 : found->second;
-  };
-  loss_sum_ = number("loss_sum");
-  loss_weight_ = number("loss_weight");
-  group_loss_ = number("group_loss");
-  learning_rate_ = number("last_learning_rate");
-  rate_->load(state_.numbers);
+  open_folder(folder);
+  checkpointer_->load(saved);
+  epoch_.batches = batches_done(state_);
+  // A step that was saved between two of its batches keeps its number.
+  setup_.pipeline->set_step_number(state_.step + (is_inside_step() ? 1 : 0));
+  epoch_.loss_sum = number_or_0(state_, "loss_sum");
+  epoch_.loss_weight = number_or_0(state_, "loss_weight");
+  epoch_.step_loss = number_or_0(state_, "group_loss");
+  epoch_.seconds_before = number_or_0(state_, "epoch_seconds");
+  updater_.load(state_.numbers);
   early_stop_.load(state_.numbers);
-  bests_->load(state_.numbers);
-  if (scaler_) scaler_->load_state(state_.numbers);
-  epoch_seconds_before_ = number("epoch_seconds");
-  plan_.steps_done = state_.step;
-  if (!ranks_.reports()) return;
-  metrics_ = std::make_unique<MetricsFile>(folder_.metrics(), state_.step, state_.epoch);
-  if (recipe_.train.tensorboard) events_.emplace(folder_.path, state_.step);
+  setup_.plan.steps_done = state_.step;
+  open_reports(RunReporter::Files::Resumed);
+}
+
+void TrainingRun::open_folder(const RunFolder& folder) {
+  folder_ = folder;
+  checkpointer_.emplace(setup_.ranks,
+                        Checkpointer::Model{.name = setup_.recipe.model.name,
+                                            .pipeline = *setup_.pipeline,
+                                            .replicas = setup_.replicas.get(),
+                                            .optimizers = setup_.optimizers},
+                        folder, setup_.recipe.train.keep_best);
+}
+
+void TrainingRun::open_reports(RunReporter::Files files) {
+  if (!setup_.ranks.reports()) return;
+  reporter_.open(folder_, files, {state_.step, state_.epoch},
+                 setup_.recipe.train.tensorboard ? RunReporter::Tensorboard::On
+                                                 : RunReporter::Tensorboard::Off);
 }
 
 void TrainingRun::check_same_run(const checkpoint::TrainState& saved) const {
   if (saved.recipe_hash != state_.recipe_hash)
     throw UsageError(
-        text(folder_.recipe().string(), ": is not the recipe that this run was saved under"),
-        {.hint = "Put it back as it was, or start a new run."});
-  const auto had = saved.numbers.find("training_examples");
-  const auto has = static_cast<double>(task_.training->examples());
-  if (had != saved.numbers.end() && had->second != has)
-    throw UsageError(text("the data have ", has, " training examples, and had ", had->second,
-                          " when this run was saved"),
-                     {.hint = "Put them back as they were, or start a new run."});
+        text(folder_.recipe().string(), ": is not the recipe that this run was saved with"),
+        {.hint = "Restore the recipe, or start a new run."});
+  const auto saved_examples = saved.numbers.find("training_examples");
+  const auto examples = static_cast<double>(setup_.task.training->examples());
+  if (saved_examples != saved.numbers.end() && saved_examples->second != examples)
+    throw UsageError(text("the data have ", examples, " training examples, and had ",
+                          saved_examples->second, " when this run was saved"),
+                     {.hint = "Restore the data, or start a new run."});
   const auto mark = saved.numbers.find("data_mark");
-  if (mark != saved.numbers.end() && mark->second != data_mark_)
+  if (mark != saved.numbers.end() && mark->second != setup_.data_mark)
     throw UsageError(
         "the data are not those that this run was saved with: other examples come first",
-        {.hint = "Put them back as they were, or start a new run."});
-  // The learning rate is followed step by step to where the run stands.
-  const std::int64_t in_epoch = plan_.optimizer_steps_per_epoch();
+        {.hint = "Restore the data, or start a new run."});
+  // A learning-rate schedule is computed step by step up to the saved one.
+  const std::int64_t in_epoch = setup_.plan.optimizer_steps_per_epoch();
   if (saved.step > (saved.epoch + 1) * in_epoch)
     throw FormatError(text("the run stands at step ", saved.step, " after ", saved.epoch,
                            " epochs, and an epoch has ", in_epoch, " steps"),
                       {.file = folder_.last().string()});
 }
 
-// The last batch of an epoch may be a smaller one.
-std::int64_t TrainingRun::samples_done() const {
-  return std::min(batch_ * recipe_.train.batch, task_.training->examples());
-}
-
-// Of all replicas together.
-std::int64_t TrainingRun::examples_of(const data::Batch& batch, const data::Loader& loader) const {
-  if (ranks_.replicas() == 1) return batch.size();
-  return std::min(recipe_.train.batch, loader.examples() - batch.index * recipe_.train.batch);
-}
-
 std::int64_t TrainingRun::batches_done(const checkpoint::TrainState& saved) const {
-  const std::int64_t size = recipe_.train.batch, all = task_.training->examples();
+  const std::int64_t size = setup_.recipe.train.batch, all = setup_.task.training->examples();
   if (saved.batches) return *saved.batches;
   if (saved.samples < all && saved.samples % size == 0) return saved.samples / size;
-  if (saved.samples == all) return plan_.steps_per_epoch;
+  if (saved.samples == all) return setup_.plan.steps_per_epoch;
   throw FormatError(text("the run stands at sample ", saved.samples, " of an epoch of ", all,
                          ", which is not between two batches of ", size),
                     {.file = folder_.last().string()});
@@ -220,138 +133,328 @@ std::int64_t TrainingRun::batches_done(const checkpoint::TrainState& saved) cons
 
 TrainResult TrainingRun::run() {
   watch_ = Stopwatch();
-  plan_.folder = folder_.path;
-  progress_.plan(plan_);
-  while (state_.epoch < recipe_.train.epochs && !has_all_steps() && !early_stop_.stops()) {
-    epoch_watch_ = Stopwatch();
+  setup_.plan.folder = folder_.path;
+  Progress& progress = reporter_.progress();
+  progress.plan(setup_.plan);
+  while (state_.epoch < setup_.recipe.train.epochs && !has_all_steps() && !early_stop_.stops()) {
+    epoch_.watch = Stopwatch();
     EpochReport report;
     if (train_epoch() == Outcome::Stopped || validate(report) == Outcome::Stopped) {
       save();
       save_views();
-      progress_.done(result(false));
-      return result(false);
+      progress.done(result(Outcome::Stopped));
+      return result(Outcome::Stopped);
     }
-    report.seconds = seconds_of_epoch();
+    report.seconds = epoch_seconds();
     const Stopwatch watch;
     close_epoch(report);
-    times_.closing.add(watch.seconds());
+    reporter_.times().closing.add(watch.seconds());
   }
-  progress_.done(result(true));
-  return result(true);
+  progress.done(result(Outcome::Finished));
+  return result(Outcome::Finished);
 }
 
 bool TrainingRun::has_all_steps() const {
-  return recipe_.train.max_steps > 0 && state_.step >= recipe_.train.max_steps;
+  const std::int64_t most = setup_.recipe.train.max_steps;
+  return most > 0 && state_.step >= most;
 }
 
-bool TrainingRun::inside_step() const {
-  return batch_ % recipe_.train.accumulate != 0 && batch_ < plan_.steps_per_epoch;
+bool TrainingRun::is_inside_step() const {
+  return epoch_.batches % setup_.recipe.train.accumulate != 0 &&
+         epoch_.batches < setup_.plan.steps_per_epoch;
 }
 
-// Once for all ranks, whichever of them was asked.
-bool TrainingRun::stop_asked() const {
-  return ranks_.any((hooks_.stop_after_steps > 0 && steps_here_ >= hooks_.stop_after_steps) ||
-                    (hooks_.should_stop && hooks_.should_stop()));
+// The same on all ranks: a rank that was told to stop stops all ranks.
+bool TrainingRun::must_stop() const {
+  return setup_.ranks.any(
+      (hooks_.stop_after_steps > 0 && timer_.steps() >= hooks_.stop_after_steps) ||
+      (hooks_.should_stop && hooks_.should_stop()));
+}
+
+TrainingRun::Outcome TrainingRun::train_epoch() {
+  const RunRanks& ranks = setup_.ranks;
+  setup_.pipeline->train();
+  PeakMemory::reset(setup_.devices);
+  epoch_.training_seconds = 0;
+  epoch_.training_examples = 0;
+  const Stopwatch watch;
+  const std::int64_t accumulate = setup_.recipe.train.accumulate;
+  // A run that was saved inside of a step has trained on some of the step's batches.
+  std::int64_t done = is_inside_step() ? epoch_.batches % accumulate : 0;
+  BatchStream batches(*setup_.task.training, state_.epoch, epoch_.batches - done, ranks.reads(),
+                      ranks.share());
+  for (auto group = next_group(batches, accumulate); !group.empty() && !has_all_steps();
+       group = next_group(batches, accumulate)) {
+    const std::vector<double> shares = shares_of(group);
+    for (std::size_t i = static_cast<std::size_t>(std::exchange(done, 0)); i < group.size(); ++i) {
+      const data::Batch batch = std::exchange(group[i], {});
+      const bool ends_step = i + 1 == group.size();
+      train_batch(batch, shares[i],
+                  ends_step ? StepOptions::Update::Now : StepOptions::Update::Later);
+      reporter_.times().training.add(watch.seconds() - epoch_.training_seconds);
+      epoch_.training_seconds = watch.seconds();
+      const bool stop = must_stop();
+      if (epoch_.batches == setup_.plan.steps_per_epoch || stop || has_all_steps())
+        measured_ = setup_.pipeline->gather_timeline();
+      if (stop) {
+        peaks_.update(*setup_.pipeline, setup_.plan, ranks);
+        return Outcome::Stopped;
+      }
+      const std::int64_t save_every = setup_.recipe.train.save_every;
+      if (ends_step && save_every > 0 && state_.step % save_every == 0) save();
+    }
+  }
+  peaks_.update(*setup_.pipeline, setup_.plan, ranks);
+  return Outcome::Finished;
+}
+
+// Each batch's share of its step's gradients: its weight over the sum of the group's.
+std::vector<double> TrainingRun::shares_of(const std::vector<data::Batch>& group) const {
+  if (group.size() <= 1) return {1};
+  std::vector<double> weights(group.size());
+  for (std::size_t i = 0; i < group.size() && setup_.ranks.is_last(); ++i)
+    weights[i] = weight_of(setup_.task, group[i]);
+  weights = setup_.ranks.sum_of_last(std::move(weights));
+  const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (double& weight : weights) weight = all > 0 ? weight / all : 0;
+  return weights;
+}
+
+std::int64_t TrainingRun::micro_batches_before() const {
+  return epoch_.batches % setup_.recipe.train.accumulate * micro_batches_of(setup_.recipe);
+}
+
+void TrainingRun::train_batch(const data::Batch& batch, double share, StepOptions::Update update) {
+  const bool ends_step = update == StepOptions::Update::Now;
+  if (ends_step) updater_.prepare(place());
+  const Stopwatch watch;
+  StepOptions options = updater_.options_of_batch(update);
+  options.gradient_scale = share;
+  options.first_micro_batch = micro_batches_before() * setup_.ranks.replicas();
+  const auto step = [&] {
+    return setup_.pipeline->step(batch.inputs, batch.targets, setup_.task.loss, options);
+  };
+  const StepResult done =
+      batch.inputs.defined() ? with_inputs_named(setup_.recipe, batch.inputs, step) : step();
+  refuse_nonfinite_loss(done.loss, batch);
+  ++epoch_.batches;
+  timer_.add_batch(watch.seconds());
+  epoch_.loss_sum += done.loss * done.weight;
+  epoch_.loss_weight += done.weight;
+  epoch_.step_loss += done.loss * share;
+  epoch_.training_examples +=
+      setup_.ranks.examples_of(batch, setup_.recipe.train.batch, *setup_.task.training);
+  report_batch(batch, done.loss);
+  if (ends_step) finish_step(done);
+}
+
+void TrainingRun::finish_step(const StepResult& done) {
+  updater_.finish(done, place());
+  timer_.add_step(timer_.samples_update()
+                      ? std::optional(schedule::optimizer_seconds(setup_.pipeline->timeline()))
+                      : std::nullopt);
+  ++state_.step;
+  StepMetrics metrics = {.step = state_.step,
+                         .epoch = state_.epoch + 1,
+                         .loss = std::exchange(epoch_.step_loss, 0),
+                         .learning_rate = updater_.last_learning_rate(),
+                         .gradient_norm = done.gradient_norm.value_or(0)};
+  for (const Device& device : setup_.devices)
+    if (!device.torch.is_cpu())
+      metrics.peaks.emplace_back(device_name(device.torch), memory_usage(device.torch).peak);
+  reporter_.step(metrics);
+}
+
+void TrainingRun::refuse_nonfinite_loss(double loss, const data::Batch& batch) const {
+  if (std::isfinite(loss)) return;
+  const auto whole = setup_.replicas ? setup_.replicas->whole() : std::vector<Sharded::Unsharded>();
+  throw Error(
+      text("the loss became ", loss, " in step ", state_.step + 1, " (epoch ", state_.epoch + 1,
+           "): ", find_nonfinite({batch.inputs}, *setup_.pipeline, micro_batches_before())),
+      {.hint = "Lower learning_rate in [optimizer]. The last checkpoint is intact."});
 }
 
 TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
-  if (!task_.validation) return Outcome::Finished;
-  Judgement judged;
+  const Task& task = setup_.task;
+  if (!task.validation) return Outcome::Finished;
+  const RunRanks& ranks = setup_.ranks;
   const Stopwatch watch;
   double before = 0;
-  std::int64_t done = 0, examples = 0;
-  BatchStream batches(*task_.validation, 0, 0, ranks_.reads(), ranks_.share());
-  Judgement own;
-  AllRows all_rows;
-  if (ranks_.replicas() > 1)
-    all_rows = [&](const at::Tensor& rows) { return ranks_.all_rows(rows); };
-  while (const std::optional<data::Batch> next = batches.next()) {
-    const data::Batch& batch = *next;
-    const std::int64_t all = examples_of(batch, *task_.validation);
-    at::Tensor output;  // of fewer examples than replicas some have none
-    if (ranks_.replicas() == 1 || ranks_.share_of(all) > 0) {
-      output = own.add(*pipeline_, task_, batch, all_rows);
-    } else {
-      replicas_->evaluate_nothing();
-      if (ranks_.is_last()) Judgement::add_nothing(task_, all_rows);
-    }
-    judged = own;
-    share(judged);
-    if (batch.index == 0 && ranks_.replica() == 0 && recipe_.train.pictures && output.defined()) {
-      const std::int64_t rows = std::min<std::int64_t>(batch.size(), 32);
-      shown_output_ = output.narrow(0, 0, rows).clone();
-      const at::Tensor inputs =
-          ranks_.is_first()
-              ? batch.inputs
-              : task_.validation->read(0, 0, data::Part::Input, ranks_.share()).inputs;
-      shown_ = data::Batch{inputs.narrow(0, 0, rows).clone(),
-                           batch.targets.narrow(0, 0, rows).clone(), batch.names, 0};
-    }
-    examples += all;
+  Validator validator(ranks, task, setup_.recipe.train.batch, *setup_.pipeline,
+                      setup_.replicas.get());
+  const auto scores = validator.run([&](const Validator::Batch& done) {
+    const bool is_shown = done.batch.index == 0 && ranks.replica() == 0;
+    if (is_shown && setup_.recipe.train.pictures && done.output.defined())
+      picture_.keep(ranks.is_first()
+                        ? done.batch.inputs
+                        : task.validation->read(0, 0, data::Part::Input, ranks.share()).inputs,
+                    done.batch, done.output);
     const double took = watch.seconds();
-    times_.validation.add(took - before);
-    before = took;
-    report_validation(++done, judged.loss.mean(), static_cast<double>(examples) / took);
-    if (stop_asked()) return Outcome::Stopped;
-  }
-  report.validation_loss = judged.loss.mean();
-  report.metric = judged.metric.mean();
+    reporter_.times().validation.add(took - std::exchange(before, took));
+    report_validation(done, took);
+    return must_stop() ? Validator::Next::Stop : Validator::Next::Continue;
+  });
+  if (!scores) return Outcome::Stopped;
+  report.validation_loss = scores->loss.mean();
+  report.metric = scores->metric.mean();
   return Outcome::Finished;
 }
 
 void TrainingRun::close_epoch(EpochReport& report) {
   report.epoch = state_.epoch + 1;
-  report.epochs = recipe_.train.epochs;
+  report.epochs = setup_.recipe.train.epochs;
   report.step = state_.step;
-  report.steps = batch_;
-  report.training_loss = loss_weight_ > 0 ? loss_sum_ / loss_weight_ : 0;
-  report.metric_name = task_.metric_name;
-  report.synthetic_data = !task_.synthetic.empty();
-  report.learning_rate = learning_rate_;
+  report.steps = epoch_.batches;
+  report.training_loss = epoch_.loss_weight > 0 ? epoch_.loss_sum / epoch_.loss_weight : 0;
+  report.metric_name = setup_.task.metric_name;
+  report.synthetic_data = !setup_.task.synthetic.empty();
+  report.learning_rate = updater_.last_learning_rate();
   report.examples_per_second =
-      epoch_seconds_ > 0 ? static_cast<double>(epoch_examples_) / epoch_seconds_ : 0;
+      epoch_.training_seconds > 0
+          ? static_cast<double>(epoch_.training_examples) / epoch_.training_seconds
+          : 0;
   report.best =
       !report.metric || state_.best_epoch < 0 || is_better(*report.metric, state_.best_metric);
   draw_picture(report);
-  if (metrics_) metrics_->add_epoch(report);
-  add_events(report);
-  judge_epoch(report);
-  if (batch_ == plan_.steps_per_epoch) {  // not where max_steps ended it in its middle
+  reporter_.epoch(report);
+  rate_epoch(report);
+  if (epoch_.batches == setup_.plan.steps_per_epoch) {  // not where max_steps ended the epoch early
     ++state_.epoch;
-    batch_ = 0;
-    loss_sum_ = loss_weight_ = 0;
-    epoch_seconds_before_ = 0;
+    epoch_ = Epoch();
   }
   save();
   save_views();
-  progress_.epoch(report);
+  Progress& progress = reporter_.progress();
+  progress.epoch(report);
   if (early_stop_.stops())
-    progress_.note(text("          no better ", task_.metric_name, " for ",
-                        counted(early_stop_.bad_epochs(), "epoch"),
-                        ": the run ends (patience = ", recipe_.train.patience, ")"));
+    progress.note(text("          no better ", setup_.task.metric_name, " for ",
+                       counted(early_stop_.bad_epochs(), "epoch"),
+                       ": the run ends (patience = ", setup_.recipe.train.patience, ")"));
 }
 
-// What follows from how good it was.
-void TrainingRun::judge_epoch(EpochReport& report) {
+// Saves the best weights, counts epochs without improvement and lowers the learning rate.
+void TrainingRun::rate_epoch(EpochReport& report) {
   if (report.best) {
-    save_best(report);
+    checkpointer_->save_best(report);
     state_.best_epoch = state_.epoch;
     state_.best_metric = report.metric.value_or(0);
   }
   if (!report.metric) return;
-  keep_weights(report);
-  // Of an epoch that max_steps cuts in two, patience counts its end alone.
-  if (batch_ < plan_.steps_per_epoch) return;
+  checkpointer_->keep_weights(report);
+  // An epoch that max_steps cut in two counts once for patience, at its end.
+  if (epoch_.batches < setup_.plan.steps_per_epoch) return;
   early_stop_.epoch_ends(*report.metric);
   lower_learning_rate(report);
 }
 
 void TrainingRun::lower_learning_rate(const EpochReport& report) {
-  const std::optional<double> rate = rate_->epoch_ends(report.metric);
+  const std::optional<double> rate = updater_.epoch_ends(report.metric);
   if (!rate) return;
-  progress_.note(text("          no better ", task_.metric_name, " for ",
-                      counted(recipe_.optimizer.plateau_patience + 1, "epoch"),
-                      ": the learning rate is now ", *rate));
+  reporter_.progress().note(text("          no better ", setup_.task.metric_name, " for ",
+                                 counted(setup_.recipe.optimizer.plateau_patience + 1, "epoch"),
+                                 ": the learning rate is now ", *rate));
+}
+
+void TrainingRun::save() {
+  state_.numbers = {{"training_examples", static_cast<double>(setup_.task.training->examples())},
+                    {"data_mark", setup_.data_mark},
+                    {"loss_sum", epoch_.loss_sum},
+                    {"loss_weight", epoch_.loss_weight},
+                    {"group_loss", epoch_.step_loss},
+                    {"epoch_seconds", epoch_.batches == 0 ? 0 : epoch_seconds()}};
+  updater_.save(state_.numbers);
+  early_stop_.save(state_.numbers);
+  // The last batch of an epoch may have fewer examples.
+  state_.samples =
+      std::min(epoch_.batches * setup_.recipe.train.batch, setup_.task.training->examples());
+  state_.batches.reset();
+  checkpointer_->save(
+      state_, is_inside_step() ? Checkpointer::Gradients::Saved : Checkpointer::Gradients::None);
+}
+
+void TrainingRun::save_views() {
+  if (measured_.events.empty() || !setup_.ranks.reports()) return;
+  std::vector<schedule::Timeline> panels;
+  if (setup_.prediction) panels.push_back(setup_.prediction->timeline);
+  panels.push_back(measured_);
+  const std::string& name = setup_.recipe.name;
+  with_saved_state_named(folder_, [&] {
+    write_file(folder_.timeline(), view::to_chrome_trace(panels));
+    if (view::cell_count(panels) <= view::most_cells)
+      write_file(folder_.timeline_picture(), view::to_svg(panels, {.title = name}));
+    write_file(folder_.curve(), draw_curves(read_epochs(folder_.metrics()), name));
+  });
+}
+
+// The last rank has the output and draws it. All ranks learn where.
+void TrainingRun::draw_picture(EpochReport& report) {
+  if (!setup_.task.validation || !setup_.recipe.train.pictures) return;
+  const std::filesystem::path file = folder_.picture(report.epoch);
+  bool drawn = false;
+  with_saved_state_named(
+      folder_, [&] { drawn = picture_.draw(file, setup_.task, setup_.recipe.name, report); });
+  if (setup_.ranks.any(drawn)) report.picture = file;
+}
+
+// The work that the run has left, unless something ends it early. `validated`: batches of this
+// epoch's validation that are done.
+TimeLeft::Work TrainingRun::work_left(std::int64_t validated) const {
+  const std::int64_t per_epoch = setup_.plan.steps_per_epoch;
+  std::int64_t all = setup_.recipe.train.epochs * per_epoch;  // batches of the whole run
+  if (const std::int64_t most = setup_.recipe.train.max_steps; most > 0) {
+    const std::int64_t steps = setup_.plan.optimizer_steps_per_epoch();
+    all = std::min(all, most / steps * per_epoch + most % steps * setup_.recipe.train.accumulate);
+  }
+  const std::int64_t batches =
+      std::max<std::int64_t>(all - state_.epoch * per_epoch - epoch_.batches, 0);
+  const std::int64_t closings = (epoch_.batches + batches + per_epoch - 1) / per_epoch;
+  const std::int64_t validation = setup_.task.validation ? setup_.task.validation->batches() : 0;
+  return {batches, closings * validation - validated, closings};
+}
+
+void TrainingRun::report_batch(const data::Batch& batch, double loss) {
+  const auto before = static_cast<double>(epoch_.training_examples - batch.size());
+  const double seconds = epoch_.training_seconds;
+  const TimeLeft::Work all = work_left(0);
+  const std::int64_t steps = setup_.plan.steps_per_epoch;
+  reporter_.batch({.epoch = state_.epoch + 1,
+                   .epochs = setup_.recipe.train.epochs,
+                   .step = epoch_.batches,
+                   .steps = steps,
+                   .loss = loss,
+                   .examples_per_second = seconds > 0 ? before / seconds : 0,
+                   .learning_rate = updater_.learning_rate_at(place())},
+                  {.training = std::min(steps - epoch_.batches, all.training)}, all);
+}
+
+void TrainingRun::report_validation(const Validator::Batch& batch, double seconds) {
+  const std::int64_t batches = setup_.task.validation->batches();
+  reporter_.validation_batch({.epoch = state_.epoch + 1,
+                              .epochs = setup_.recipe.train.epochs,
+                              .step = batch.done,
+                              .steps = batches,
+                              .loss = batch.scores.loss.mean(),
+                              .examples_per_second = static_cast<double>(batch.examples) / seconds},
+                             {.validation = batches - batch.done}, work_left(batch.done));
+}
+
+TrainResult TrainingRun::result(Outcome outcome) const {
+  TrainResult out;
+  out.run_folder = folder_.path;
+  out.finished = outcome == Outcome::Finished;
+  if (out.finished) out.resume_flags = resume_flags_of(setup_.recipe, state_, early_stop_);
+  out.epochs = state_.epoch;
+  out.steps = state_.step;
+  out.seconds = watch_.seconds();
+  out.metric_name = setup_.task.metric_name;
+  if (setup_.task.validation && state_.best_epoch >= 0) out.best_metric = state_.best_metric;
+  out.best_epoch = state_.best_epoch + 1;
+  out.step_seconds = timer_.batch_seconds();
+  out.optimizer_seconds = timer_.optimizer_seconds();
+  out.predicted_seconds = setup_.plan.predicted_seconds;
+  out.predicted_optimizer_seconds = setup_.plan.predicted_optimizer_seconds;
+  out.peaks = peaks_.devices();
+  return out;
 }
 
 }  // namespace trestle::train

@@ -6,7 +6,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/train/data_sets/data_sets.h"
-#include "trestle/train/progress.h"
+#include "trestle/train/progress/progress.h"
 
 namespace trestle::train {
 

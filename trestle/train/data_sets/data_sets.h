@@ -5,9 +5,9 @@
 #include <numeric>
 #include <vector>
 
-#include "trestle/train/data_set.h"
+#include "trestle/train/data_sets/data_set.h"
 
-// What the entries of the table of data sets share. Each file <name>.cpp of this folder defines one
+// Helpers of the entries in the table of data sets. Each file <name>.cpp of this folder defines one
 // entry, `DataSet <name>_set()`. CMake collects the entries. Not installed.
 namespace trestle::train {
 

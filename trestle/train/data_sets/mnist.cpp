@@ -51,7 +51,7 @@ std::string synthesize_mnist(const Synthesis& wanted) {
   if (wanted.width != 0 || wanted.height != 0)
     throw UsageError("digits are 28 x 28 pixels, they take no other width or height");
   data::synthesize_mnist(wanted.out, wanted.count, mnist_options(wanted));
-  return text(counted(wanted.count, "digit"), ", and a sixth as many to test with, to ",
+  return text(counted(wanted.count, "digit"), " and a sixth of that number for tests, to ",
               wanted.out.string());
 }
 

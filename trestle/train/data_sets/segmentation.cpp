@@ -7,7 +7,7 @@
 #include "trestle/base/text.h"
 #include "trestle/data/split.h"
 #include "trestle/train/data_sets/data_sets.h"
-#include "trestle/train/progress.h"
+#include "trestle/train/progress/progress.h"
 
 namespace trestle::train {
 

@@ -1,0 +1,115 @@
+#include <gmock/gmock.h>
+
+#include "tests/cli/program.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+
+namespace trestle {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+class LevelsVerb : public ProgramTest {};
+
+TEST_F(LevelsVerb, PrintsAndDrawsEachLevelBesideItsFormula) {
+  const Finished done = run({"levels", "--layers", "4", "--width", "64", "--batch", "8", "--steps",
+                             "1", "--svg", "levels.svg"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out, HasSubstr("MLP of 4 layers of 64 · 16,640 parameters · adamw · batch 8"));
+  for (const char* name : {"plain ", "DDP ", "ZeRO-1 ", "ZeRO-2 ", "ZeRO-3, FSDP", "HSDP 2 x 2"})
+    EXPECT_THAT(done.out, ContainsRegex(std::string("\n") + name)) << name;
+  EXPECT_THAT(read_file(folder_ / "levels.svg"), HasSubstr("16/N bytes a parameter"));
+}
+
+TEST_F(LevelsVerb, TakesModelAndOptimizerOfRecipe) {
+  const Finished paper = run({"levels", "small.toml", "--ranks", "2", "--dry-run", "--json"});
+  ASSERT_EQ(paper.code, 0) << paper.err;
+  EXPECT_THAT(paper.out, HasSubstr("\"name\":\"ZeRO-2\""));
+  EXPECT_THAT(paper.out, ::testing::Not(HasSubstr("peak_bytes")));
+  const Finished done = run({"levels", "small.toml", "--ranks", "2", "--steps", "1", "--json"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out, HasSubstr("peak_bytes"));
+}
+
+// The recipe's other optimizer fields stay, as with `trestle train`.
+TEST_F(LevelsVerb, KeepsOptimizerFieldsOfRecipeUnderOtherName) {
+  write_recipe("heavy", "\"rmsprop\"", "\"sgd\"\nmomentum = 0.9");
+  const auto paper = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"levels", "heavy.toml", "--dry-run"});
+    const Finished done = run(more);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.out;
+  };
+  EXPECT_EQ(paper({"--optimizer", "sgd"}), paper({}));
+  EXPECT_THAT(paper({"--optimizer", "rmsprop"}), ContainsRegex("\nplain +16 "));
+}
+
+// The columns of a printed row, separated by two spaces or more: "DDP", "16", "64.1 MiB", ...
+std::vector<std::string> columns(const std::string& line) {
+  std::vector<std::string> found;
+  for (const std::string& part : split(line, ' ')) {
+    if (part.empty()) {
+      if (found.empty() || !found.back().empty()) found.emplace_back();
+    } else if (found.empty() || found.back().empty()) {
+      if (found.empty()) found.emplace_back();
+      found.back() = part;
+    } else {
+      found.back() += " " + part;
+    }
+  }
+  return found;
+}
+
+// docs/which_one.md shows the program's output, except for peaks and times, which vary.
+TEST_F(LevelsVerb, PrintsNumbersOfDocumentation) {
+  const std::string page = read_file(std::string(TRESTLE_SOURCE_DIR) + "/docs/which_one.md");
+  const Finished done = run({"levels", "--steps", "1"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  int rows = 0;
+  for (const std::string& line : split(done.out, '\n')) {
+    const auto wanted = columns(line);
+    if (wanted.size() < 8 || wanted[0].empty()) continue;
+    ++rows;
+    bool shown = false;
+    for (const std::string& other : split(page, '\n')) {
+      const auto said = columns(other);
+      if (said.size() < 8 || said[0] != wanted[0]) continue;
+      shown = true;
+      for (const std::size_t i : {1, 2, 3, 5, 6}) EXPECT_EQ(said[i], wanted[i]) << other;
+      break;
+    }
+    EXPECT_TRUE(shown) << line;
+  }
+  EXPECT_EQ(rows, 6) << done.out;
+}
+
+// The formulas need no model, so a model larger than any machine is printed at once.
+TEST_F(LevelsVerb, DryRunAcceptsModelOfAnySize) {
+  const Finished done =
+      run({"levels", "--ranks", "64", "--layers", "96", "--width", "12288", "--dry-run"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out, HasSubstr("14,496,694,272 parameters"));
+}
+
+TEST_F(LevelsVerb, RefusesInvalidRequests) {
+  const auto refusal = [](std::vector<std::string> words) {
+    words.insert(words.begin(), "levels");
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, 2) << done.err;
+    return done.err;
+  };
+  EXPECT_THAT(refusal({"--ranks", "1"}), HasSubstr("--ranks"));
+  EXPECT_THAT(refusal({"--replicate", "3"}), HasSubstr("a mesh of 3 rows on 4 ranks"));
+  EXPECT_THAT(refusal({"--batch", "2"}), HasSubstr("a batch of 2 on 4 ranks"));
+  EXPECT_THAT(refusal({"--svg", "small.toml"}), HasSubstr("must end in .svg"));
+  EXPECT_THAT(refusal({"--optimizer", "adm"}), HasSubstr("adam"));
+  EXPECT_THAT(refusal({"--bucket", "0", "--dry-run"}), HasSubstr("--bucket 0"));
+  write_recipe("frozen", "\"rmsprop\"", "\"sgd\"\nfrozen = [\"in\"]");
+  EXPECT_THAT(refusal({"frozen.toml", "--dry-run"}), HasSubstr("'frozen' in [optimizer]"));
+  EXPECT_THAT(refusal({"none.toml"}), HasSubstr("none.toml"));
+  EXPECT_THAT(refusal({"--dry-run", "--svg", "a.svg"}), HasSubstr("--svg"));
+}
+
+}  // namespace
+}  // namespace trestle

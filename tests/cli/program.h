@@ -1,0 +1,55 @@
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+// Runs the built program as a user does.
+namespace trestle {
+
+struct Finished {
+  int code = -1;  // exit code, or 128 + the signal that ended it
+  std::string out, err;
+};
+
+struct RunWith {
+  long largest_file = 0;  // bytes; 0 = no limit. Simulates a full disk.
+  std::string program = TRESTLE_PROGRAM;
+  std::string out = {};  // standard output's file; empty = into Finished
+};
+
+// A started program in the working directory `folder`.
+class Started {
+ public:
+  Started(const std::filesystem::path& folder, const std::vector<std::string>& arguments,
+          RunWith with = {});
+  ~Started();
+  // Waits until the output contains `words`; false if the program ends before.
+  bool wait_for(const std::string& words);
+  void send(int signal);
+  Finished wait();
+
+ private:
+  std::filesystem::path out_, err_;
+  pid_t child_ = -1;
+};
+
+// A folder with data and the recipe small.toml of a U-Net whose run takes a second.
+class ProgramTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite();
+  static void TearDownTestSuite();
+  static Finished run(const std::vector<std::string>& arguments, RunWith with = {});
+  // Writes NAME.toml: small.toml with a word replaced.
+  static void write_recipe(const std::string& name, const std::string& word,
+                           const std::string& instead);
+  // Bash's completions after `trestle` and these words, from the program's own script.
+  static std::string completed(const std::vector<std::string>& words);
+
+  static std::filesystem::path folder_;
+};
+
+}  // namespace trestle

@@ -1,0 +1,71 @@
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/checkpoint/files/is_checkpoint.h"
+#include "trestle/cli/verbs.h"
+
+namespace trestle::cli {
+
+namespace fs = std::filesystem;
+
+std::string field_group(const std::string& section) { return "[" + section + "] of the recipe"; }
+
+void refuse_without_effect(const Verb& verb, const std::vector<std::string>& flags,
+                           const std::string& form) {
+  std::vector<std::string> given;
+  for (const std::string& flag : flags)
+    if (verb.given(flag)) given.push_back(flag);
+  if (given.empty()) return;
+  throw UsageError(
+      text(join(given, " and "), given.size() == 1 ? " has" : " have", " no effect ", form),
+      {.hint = text("Leave ", given.size() == 1 ? "it" : "them", " out.")});
+}
+
+void add_checkpoint_flag(Verb verb, train::Checkpoint& which) {
+  verb.add(
+          "--checkpoint",
+          [&which](const std::string& word) {
+            which = word == "last" ? train::Checkpoint::Last : train::Checkpoint::Best;
+          },
+          "Which weights of a run folder: best (the default) or last")
+      .one_of({"best", "last"})
+      .type("WHICH");
+}
+
+void refuse_checkpoint_of_file(const Verb& verb, const fs::path& weights) {
+  if (fs::is_regular_file(weights) || checkpoint::is_checkpoint(weights))
+    refuse_without_effect(verb, {"--checkpoint"}, "with " + weights.string());
+}
+
+void need_file(const fs::path& path, const std::string& flag) {
+  if (!fs::exists(path) || fs::is_directory(path))
+    throw UsageError(text(flag, ": there is no file '", path.string(), "'"));
+}
+
+void need_folder(const fs::path& path, const std::string& flag) {
+  if (!fs::is_directory(path))
+    throw UsageError(text(flag, ": there is no folder '", path.string(), "'"));
+}
+
+void need_folder_for(const fs::path& file, const std::string& flag) {
+  if (fs::is_directory(file))
+    throw UsageError(text(flag, " ", file.string(), ": is a folder, not a file"));
+  const fs::path folder = file.parent_path();
+  if (folder.empty() || fs::is_directory(folder)) return;
+  throw UsageError(text(flag, " ", file.string(), ": there is no folder '", folder.string(), "'"),
+                   {.hint = text("Create it first: mkdir -p ", folder.string())});
+}
+
+std::string exit_codes() {
+  return "Exit codes: 0 success; 1 failure; 2 invalid request (a flag, a recipe, a value, a "
+         "missing "
+         "file);\n130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.";
+}
+
+std::string examples(const std::vector<std::string>& lines) {
+  std::string out = "Examples:\n";
+  for (const std::string& line : lines) out += "  " + line + "\n";
+  return out;
+}
+
+}  // namespace trestle::cli

@@ -1,0 +1,47 @@
+#include "trestle/train/predict/export.h"
+
+#include <iostream>
+#include <memory>
+
+#include "trestle/base/counted.h"
+#include "trestle/base/text.h"
+#include "trestle/base/units.h"
+#include "trestle/checkpoint/weights.h"
+#include "trestle/cli/verbs.h"
+
+namespace trestle::cli {
+
+void add_export(Verb app) {
+  Verb verb = app.add_verb("export", "Write a run's weights to a file that Python can load");
+  auto arguments = std::make_shared<train::ExportOptions>();
+  verb.add("from", arguments->from, "A run folder, the folder last/ of one, or a file of weights")
+      .required()
+      .type("RUN_OR_CHECKPOINT");
+  verb.add("--out", arguments->out,
+           "The file: .pt or .pth for torch.load, .safetensors for safetensors")
+      .required()
+      .type("FILE");
+  add_checkpoint_flag(verb, arguments->which);
+  verb.add("--names", arguments->names,
+           "The naming scheme of the tensors: " + join(checkpoint::name_table_names(), ", ") +
+               " (default: trestle's own)")
+      .type("WHOSE");
+  verb.footer(
+      examples(
+          {"trestle export runs/unet_quick --out unet.pt",
+           "trestle export runs/resnet18_mnist --out resnet18.pt --names torchvision",
+           "trestle export runs/unet_quick/last --out unet.safetensors",
+           "python3 -c 'import torch; print(torch.load(\"unet.pt\", weights_only=True).keys())'"}) +
+      exit_codes());
+  verb.action([verb, arguments] {
+    need_folder_for(arguments->out, "--out");
+    refuse_checkpoint_of_file(verb, arguments->from);
+    const train::ExportResult result = train::export_weights(*arguments);
+    std::cout << "wrote " << counted(result.tensors, "tensor") << ", "
+              << counted(result.numbers, "number") << ", of " << result.from.string() << " to "
+              << arguments->out.string() << std::endl;
+    return 0;
+  });
+}
+
+}  // namespace trestle::cli

@@ -1,0 +1,227 @@
+#include "trestle/cli/ranks.h"
+
+#include <c10/util/Exception.h>
+
+#include <charconv>
+#include <filesystem>
+#include <string_view>
+#include <thread>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/cli/exit_codes.h"
+#include "trestle/comm/threads/spawn.h"
+#include "trestle/comm/world.h"
+#include "trestle/launch/launcher.h"
+#include "trestle/launch/rank_environment.h"
+#include "trestle/train/usage_check.h"
+
+namespace trestle::cli {
+
+namespace {
+
+constexpr int most_ranks = 1000;
+
+struct RequestedRanks {
+  int count = 1;
+  bool threads = false;
+};
+
+RequestedRanks parse_ranks(const std::string& words) {
+  RequestedRanks wanted;
+  if (words.empty()) return wanted;
+  std::string_view number = words;
+  constexpr std::string_view threads = "threads:";
+  if (number.starts_with(threads)) {
+    wanted.threads = true;
+    number.remove_prefix(threads.size());
+  }
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), wanted.count);
+  if (error != std::errc() || end != number.data() + number.size() || wanted.count < 1 ||
+      wanted.count > most_ranks)
+    throw UsageError(text("--ranks takes a number from 1 to ", most_ranks,
+                          ", or threads: and a number, not '", words, "'"),
+                     {.hint = "For example --ranks 4 (four processes) or --ranks threads:4."});
+  return wanted;
+}
+
+// "torchrun started this process as rank 0 of 2".
+std::string who_started(const launch::RankEnvironment& environment) {
+  const bool by_hand = environment.source == "variables";
+  return text(by_hand ? "RANK and WORLD_SIZE" : environment.source, by_hand ? " make" : " started",
+              " this process ", by_hand ? "" : "as ", "rank ", environment.rank, " of ",
+              environment.world_size);
+}
+
+void refuse_other_ranks(const launch::RankEnvironment& environment, const RequestedRanks& wanted,
+                        const RankOptions& options) {
+  if (!options.ranks.empty() && (wanted.threads || wanted.count != environment.world_size))
+    throw UsageError(text("--ranks ", options.ranks, ", but ", who_started(environment)),
+                     {.hint = environment.source == "variables"
+                                  ? "Unset RANK and WORLD_SIZE, or leave --ranks out."
+                                  : "Leave --ranks out when a launcher starts the ranks."});
+  if (options.max_restarts > 0 && environment.source != "trestle launch")
+    throw UsageError(text("--max-restarts has no effect: ", who_started(environment)),
+                     {.hint = "The launcher restarts the ranks: leave --max-restarts out here."});
+}
+
+// Whether this rank prints the world's failure. The rank that failed prints it, and with several
+// machines rank 0 too, whose screen the user watches. A failure that ranks detected, as of a
+// process that was killed, is printed by rank 0 if it still runs.
+bool prints_failure(const World& world, bool only_heard) {
+  if (const auto who = world.failed_rank())
+    return *who == world.rank() || (world.rank() == 0 && world.local_size() < world.size());
+  const auto why = world.failure();
+  return !only_heard || world.rank() == 0 || !why || why->starts_with("rank 0 ") ||
+         why->starts_with("the launcher");
+}
+
+// The result of a rank's work, if it threw nothing: another rank prints the error then.
+struct RankEnd {
+  int code = 0;
+  bool only_heard = false;  // another rank failed
+};
+
+RankEnd work_on_rank(const World& world, const std::function<int(const World*)>& work) {
+  const std::string where = text("on rank ", world.rank());
+  try {
+    return {work(&world)};
+  } catch (const RankError& error) {  // its message names the rank
+    const bool misuse = train::is_usage_error_message(error);
+    if (!prints_failure(world, true)) return {misuse ? usage_error : failed, true};
+    if (misuse) throw UsageError(error.what());
+    throw;
+  } catch (DeadlineError& error) {  // each rank that waited prints which ranks it waited for
+    error.add_context(where);
+    throw;
+  } catch (UsageError& error) {  // usually the same on all ranks
+    if (!prints_failure(world, false)) return {usage_error};
+    if (world.rank() != 0) error.add_context(where);
+    throw;
+  } catch (Error& error) {
+    if (!prints_failure(world, false)) return {failed};
+    error.add_context(where);
+    throw;
+  } catch (c10::Error& error) {
+    if (!prints_failure(world, false)) return {failed};
+    error.add_context(where);
+    throw;
+  }
+}
+
+// A rank that only heard of a failure must exit after the rank that failed: the launcher returns
+// the first exit code, and does not restart after a usage error.
+void let_failed_rank_end_first() {
+  constexpr std::chrono::milliseconds delay{300};
+  std::this_thread::sleep_for(delay);
+}
+
+int on_launched_rank(const launch::RankEnvironment& environment, const RankOptions& options,
+                     const std::function<int(const World*)>& work) {
+  RankEnd end;
+  bool have_met = false;
+  try {
+    const World world = init({.deadline = options.deadline, .environment = environment});
+    have_met = true;
+    end = work_on_rank(world, work);
+  } catch (RankError& error) {
+    if (!have_met) error.add_context(text("on rank ", environment.rank));
+    if (environment.rank != 0) let_failed_rank_end_first();
+    throw;
+  } catch (Error& error) {  // before the ranks have met, each prints its own errors
+    if (!have_met) error.add_context(text("on rank ", environment.rank));
+    throw;
+  }
+  if (end.only_heard) let_failed_rank_end_first();
+  return end.code;
+}
+
+// The first rank to read a pipe would get all of it, and all other ranks would wait.
+void refuse_pipes(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    std::error_code error;
+    const auto status = std::filesystem::status(file, error);
+    if (error || !std::filesystem::exists(status) || std::filesystem::is_regular_file(status))
+      continue;
+    throw UsageError(
+        text(file, ": is a pipe or a device, but each rank has to read it"),
+        {.hint = "Write it to a file, or use threads, for example --ranks threads:2."});
+  }
+}
+
+}  // namespace
+
+int asked_ranks(const RankOptions& options) {
+  const int launched = launch::read_rank_environment().world_size;
+  if (launched > 1) return launched;
+  return options.ranks.empty() ? 0 : parse_ranks(options.ranks).count;
+}
+
+int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work) {
+  RequestedRanks wanted;
+  launch::RankEnvironment environment;
+  try {
+    wanted = parse_ranks(options.ranks);
+    environment = launch::read_rank_environment();
+    if (environment.world_size > 1) refuse_other_ranks(environment, wanted, options);
+  } catch (const UsageError&) {
+    if (another_rank_complains()) return usage_error;
+    throw;
+  }
+  if (environment.world_size > 1) return on_launched_rank(environment, options, work);
+  if (options.ranks.empty()) wanted.count = options.default_ranks;
+  // A single process may start ranks itself, also as the only task of srun.
+  if (options.max_restarts > 0 && (wanted.count == 1 || wanted.threads))
+    throw UsageError(
+        "--max-restarts has no effect without ranks that are processes",
+        {.hint = "Leave it out, or add a number of processes, for example --ranks 2."});
+  if (wanted.count == 1) return work(nullptr);
+  if (wanted.threads) {
+    const auto codes = spawn(wanted.count, [&](World& world) { return work(&world); },
+                             {.deadline = options.deadline});
+    return codes.at(0);
+  }
+  refuse_pipes(options.files);
+  return launch::launch({.program = std::filesystem::read_symlink("/proc/self/exe").string(),
+                         .arguments = options.words,
+                         .ranks = wanted.count,
+                         .max_restarts = options.max_restarts,
+                         .lines = launch::Lines::Plain});
+}
+
+namespace {
+
+// A single rank if the variables are invalid: verbs that do not run on ranks ignore them.
+launch::RankEnvironment environment_if_valid() {
+  try {
+    return launch::read_rank_environment();
+  } catch (const UsageError&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+bool another_rank_prints() {
+  const auto environment = environment_if_valid();
+  return environment.rank != 0 && environment.source != "variables";
+}
+
+bool another_rank_complains() {
+  const auto environment = environment_if_valid();
+  return environment.local_rank != 0 &&
+         (environment.source == "trestle launch" || environment.source == "torchrun");
+}
+
+void refuse_on_ranks(const std::string& verb) {
+  const auto environment = environment_if_valid();
+  if (environment.world_size == 1) return;
+  throw UsageError(text("trestle ", verb, " runs on one process, but ", who_started(environment)),
+                   {.hint = environment.source == "variables"
+                                ? "Unset RANK and WORLD_SIZE."
+                                : "Start it as one process: several would overwrite each other's "
+                                  "files. Only trestle train runs on ranks."});
+}
+
+}  // namespace trestle::cli

@@ -1,0 +1,169 @@
+#include "trestle/run.h"
+
+#include <c10/util/Exception.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <filesystem>
+#include <iostream>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/base/units.h"
+#include "trestle/cli/exit_codes.h"
+#include "trestle/cli/interrupt.h"
+#include "trestle/cli/output.h"
+#include "trestle/cli/ranks.h"
+#include "trestle/cli/verbs.h"
+#include "trestle/train/data_sets/user_parts.h"
+#include "trestle/train/setup.h"
+
+namespace trestle {
+
+namespace {
+
+using cli::failed;
+using cli::usage_error;
+
+int complain(const std::string& message, int code) {
+  std::cout.flush();
+  // "\r" overwrites the "^C" that a terminal shows. The message is one write, since other ranks
+  // write to the same stream.
+  std::cerr << text(isatty(STDERR_FILENO) == 1 ? "\r" : "", "trestle: ", trim(message), "\n")
+            << std::flush;
+  return code;
+}
+
+// The number of bytes in libtorch's "... can't allocate memory: you tried to allocate 36000 bytes.
+// ..."; nothing for other messages.
+std::optional<Bytes> failed_allocation(const std::string& message) {
+  constexpr std::string_view words = "can't allocate memory: you tried to allocate ";
+  const auto at = message.find(words);
+  if (at == std::string::npos) return std::nullopt;
+  Bytes bytes = 0;
+  std::from_chars(message.data() + at + words.size(), message.data() + message.size(), bytes);
+  return bytes;
+}
+
+// For an error in the command line, which is the same on all ranks of a launcher.
+int complain_once(const std::string& message) {
+  return cli::another_rank_complains() ? usage_error : complain(message, usage_error);
+}
+
+int out_of_memory(const std::string& details) {
+  return complain("this machine is out of memory" + details +
+                      "\n  For training, use a smaller 'batch' or 'width', more 'micro_batches', "
+                      "or recompute = "
+                      "\"always\"; for data synthesize, a smaller --count.",
+                  failed);
+}
+
+// Verbs that compute and write for long, but run on one process only.
+void refuse_among_ranks(const std::string& verb) {
+  constexpr std::string_view alone[] = {"balance", "evaluate", "export",
+                                        "levels",  "predict",  "sweep"};
+  if (std::find(std::begin(alone), std::end(alone), verb) != std::end(alone))
+    cli::refuse_on_ranks(verb);
+}
+
+int complain_of(const c10::Error& error) {
+  const std::string message = error.what_without_backtrace();
+  std::string where;
+  for (const std::string& context : error.context()) where += "\n  " + context;
+  if (const auto bytes = failed_allocation(message))
+    return out_of_memory(text(": could not allocate ", format_bytes(*bytes), where));
+  if (train::is_too_large(error))
+    return out_of_memory(": could not allocate more bytes than an integer can count" + where);
+  return complain(message, failed);
+}
+
+int run_verb(const cli::CommandLine& line) {
+  try {
+    line.refuse_empty_values();
+    refuse_among_ranks(line.chosen_verb());
+  } catch (const UsageError& error) {
+    return complain_once(error.what());
+  }
+  try {
+    return line.chosen_action()();
+  } catch (const UsageError& error) {
+    return complain(error.what(), usage_error);
+  } catch (const StateError& error) {  // for example synthesizing data, stopped by a signal
+    return complain(error.what(), cli::interrupted() ? cli::interrupted_exit_code() : failed);
+  } catch (const Error& error) {
+    return complain(error.what(), failed);
+  } catch (const c10::Error& error) {
+    return complain_of(error);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("");
+  } catch (const std::length_error&) {  // more elements than a container can hold
+    return out_of_memory("");
+  } catch (const std::filesystem::filesystem_error& error) {
+    return complain(text(error.path1().string(), ": ", error.code().message()), failed);
+  } catch (const std::exception& error) {
+    return complain(error.what(), failed);
+  }
+}
+
+int parse_and_run(cli::CommandLine& line, int argc, char** argv) {
+  using Kind = cli::CommandLine::Parsed::Kind;
+  const auto parsed = line.parse(argc, argv);
+  if (parsed.kind == Kind::Error) return complain_once(parsed.text);
+  if (parsed.kind == Kind::Run && line.chosen_action()) return run_verb(line);
+  if (!cli::another_rank_prints())
+    std::cout << (parsed.kind == Kind::Print ? parsed.text : line.help());
+  return parsed.kind == Kind::Print ? 0 : usage_error;
+}
+
+void add_verbs(cli::CommandLine& line, const RunOptions& options,
+               const std::vector<std::string>& words, const std::vector<std::string>& command) {
+  const cli::Verb root = line.root();
+  cli::add_train(root, options, words);
+  cli::add_evaluate(root, options);
+  cli::add_predict(root, options);
+  cli::add_view(root);
+  cli::add_balance(root, options);
+  cli::add_sweep(root, options);
+  cli::add_levels(root, options);
+  cli::add_export(root);
+  cli::add_launch(root, command);
+  cli::add_data(root, options);
+  cli::add_recipe(root, options);
+  cli::add_doctor(root, options);
+  cli::add_completion(root, line);
+}
+
+}  // namespace
+
+train::UserParts cli::user_parts_of(const RunOptions& options) {
+  return {.data_sets = options.data_sets, .losses = options.losses, .metrics = options.metrics};
+}
+
+int run(int argc, char** argv, const RunOptions& options) {
+  cli::open_standard_streams();
+  cli::watch_interrupts();
+  std::signal(SIGXFSZ, SIG_IGN);  // writing beyond the file size limit fails, and is reported
+  std::signal(SIGPIPE, SIG_IGN);  // a run saves before it ends when its reader has closed the pipe
+  cli::CommandLine line("Trains neural networks over several devices.", "trestle",
+                        std::string("trestle ") + TRESTLE_VERSION);
+  line.root().footer(cli::examples({"trestle train recipes/unet_quick.toml",
+                                    "trestle view --schedule 1f1b --stages 4 --micro-batches 8",
+                                    "trestle <verb> --help"}) +
+                     cli::exit_codes());
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  std::vector<std::string> command;
+  add_verbs(line, options, words, command);
+  const int left = cli::take_command(line, argc, argv, command);
+  const int code = parse_and_run(line, left, argv);
+  if (code != 0 || cli::output_arrives()) return code;
+  const std::string why = cli::why_output_was_lost();
+  return why.empty() ? failed : complain(why, failed);
+}
+
+}  // namespace trestle

@@ -1,0 +1,229 @@
+#include "trestle/train/sweep/sweep.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <set>
+
+#include "trestle/base/counted.h"
+#include "trestle/base/error.h"
+#include "trestle/base/stopwatch.h"
+#include "trestle/base/text.h"
+#include "trestle/base/units.h"
+#include "trestle/cli/interrupt.h"
+#include "trestle/cli/output.h"
+#include "trestle/cli/verbs.h"
+#include "trestle/train/progress/run_plan.h"
+#include "trestle/train/sweep/sweep_files.h"
+
+namespace trestle::cli {
+
+namespace {
+
+struct SweepArguments {
+  std::vector<std::string> recipes;
+  std::vector<std::string> over;
+  std::vector<std::string> set;
+  std::string out;
+  int runs = 3;
+  int steps = 5;
+  int warm_up = 2;
+  bool dry_run = false;
+  bool json = false;
+};
+
+std::vector<recipe::Recipe> read_recipes(const SweepArguments& arguments) {
+  std::vector<recipe::Recipe> recipes;
+  for (const std::string& file : arguments.recipes) {
+    recipes.push_back(recipe::read_recipe(file));
+    for (const std::string& words : arguments.set) train::set_field(recipes.back(), words);
+  }
+  return recipes;
+}
+
+// Throws UsageError for a field that is set twice: the second value would silently win.
+void refuse_set_twice(const SweepArguments& arguments, const std::vector<train::SweepAxis>& axes) {
+  recipe::Recipe any;
+  std::set<std::string> keys;
+  for (const train::SweepAxis& axis : axes) keys.insert(axis.key);
+  for (const std::string& words : arguments.set) {
+    const std::string key = train::set_field(any, words);
+    if (keys.insert(key).second) continue;
+    throw UsageError(text("--set ", words, ": '", key, "' is given values twice"),
+                     {.hint = "Leave one of them out."});
+  }
+}
+
+std::string out_folder(const SweepArguments& arguments,
+                       const std::vector<recipe::Recipe>& recipes) {
+  if (!arguments.out.empty()) return arguments.out;
+  const std::string name = recipes.size() == 1 ? recipes[0].name + "_sweep" : "sweep";
+  return (std::filesystem::path(recipes[0].train.runs) / name).string();
+}
+
+std::string row_in_words(const train::SweepRow& row) {
+  if (!row.measured()) return "not measured";
+  std::string words = text(format_duration(row.seconds()), " a step");
+  if (row.runs.size() > 1)
+    words += text(", ", format_duration(row.fastest()), " to ", format_duration(row.slowest()));
+  if (!row.predicted.empty())
+    words += text(" (predicted ", format_duration(row.predicted_seconds()), ")");
+  return words;
+}
+
+std::size_t name_width(const train::SweepResult& result) {
+  std::size_t width = 0;
+  for (const train::SweepRow& row : result.rows) width = std::max(width, row.name.size());
+  return width;
+}
+
+int print_plan(const SweepArguments& arguments, const train::SweepResult& plan) {
+  for (const train::SweepRow& row : plan.rows) {
+    if (arguments.json)
+      std::cout << train::plan_event(row, arguments.runs) << "\n";
+    else
+      std::cout << std::left << std::setw(static_cast<int>(name_width(plan))) << row.name << "   "
+                << row.runs.size() << " of " << counted(arguments.runs, "run") << " measured\n";
+  }
+  return 0;
+}
+
+// Prints a line for each run, with an estimate of the time left.
+class RunPrinter {
+ public:
+  RunPrinter(const SweepArguments& arguments, std::size_t width)
+      : arguments_(arguments), width_(static_cast<int>(width)) {}
+
+  void operator()(const train::SweepRow& row, std::int64_t done, std::int64_t all) {
+    if (arguments_.json) {
+      std::cout << train::run_event(row, done, all) << std::endl;
+      return;
+    }
+    ++here_;
+    std::cout << std::setw(4) << std::right << done << "/" << all << "  " << std::left
+              << std::setw(width_) << row.name << "  ";
+    if (!row.error.empty()) {
+      std::cout << "failed" << std::endl;
+      return;
+    }
+    std::cout << format_duration(row.runs.back()) << " a step";
+    if (!row.predicted.empty())
+      std::cout << " (predicted " << format_duration(row.predicted.back()) << ")";
+    if (done < all)
+      std::cout << " · "
+                << format_duration(watch_.seconds() / static_cast<double>(here_) *
+                                   static_cast<double>(all - done))
+                << " left";
+    std::cout << std::endl;
+  }
+
+ private:
+  const SweepArguments& arguments_;
+  int width_;
+  Stopwatch watch_;
+  std::int64_t here_ = 0;
+};
+
+void print_result(const train::SweepResult& result) {
+  std::cout << "\n";
+  const int width = static_cast<int>(name_width(result));
+  for (std::size_t i = 0; i < result.rows.size(); ++i) {
+    const train::SweepRow& row = result.rows[i];
+    std::cout << std::left << std::setw(width) << row.name << "  " << row_in_words(row)
+              << (static_cast<int>(i) == result.best ? "   best" : "") << "\n";
+  }
+  for (const auto& file : result.files) std::cout << "wrote " << file.string() << "\n";
+  std::cout << std::flush;
+}
+
+int sweep_exit_code(const SweepArguments& arguments, const train::SweepResult& result) {
+  if (!result.finished) {
+    if (!arguments.json)
+      std::cout << "stopped. The measurements are kept: the same command resumes from there."
+                << std::endl;
+    return interrupted() ? interrupted_exit_code() : 1;
+  }
+  if (result.failed() == 0) return 0;
+  std::string all;
+  for (const train::SweepRow& row : result.rows)
+    if (!row.error.empty()) all += text("\n", row.name, ": ", row.error);
+  throw Error(
+      text(result.failed(), " of ", counted(std::ssize(result.rows), "point"), " failed", all));
+}
+
+int perform_sweep(const SweepArguments& arguments, const RunOptions& options) {
+  const std::vector<recipe::Recipe> recipes = read_recipes(arguments);
+  std::vector<train::SweepAxis> axes;
+  for (const std::string& words : arguments.over) axes.push_back(train::parse_axis(words));
+  refuse_set_twice(arguments, axes);
+  train::SweepOptions sweep{.out = out_folder(arguments, recipes),
+                            .runs = arguments.runs,
+                            .warm_up = arguments.warm_up,
+                            .steps = arguments.steps,
+                            .models = options.models,
+                            .user_parts = user_parts_of(options)};
+  const train::SweepResult plan = train::plan_sweep(recipes, axes, sweep);
+  if (!arguments.json)
+    std::cout << train::versions() << "\nsweep     " << counted(std::ssize(plan.rows), "point")
+              << ", each " << counted(arguments.runs, "run") << " of "
+              << counted(arguments.steps, "step") << " after " << arguments.warm_up
+              << " to warm up · results in " << sweep.out.string() << "\n"
+              << std::flush;
+  if (arguments.dry_run) return print_plan(arguments, plan);
+  stop_on_interrupt("\ntrestle: stopping; the measurements are kept\n");
+  sweep.should_stop = [] { return interrupted() || !output_arrives(); };
+  const train::SweepResult result =
+      train::sweep(recipes, axes, sweep, RunPrinter(arguments, name_width(plan)));
+  if (arguments.json)
+    std::cout << train::done_event(result) << std::endl;
+  else
+    print_result(result);
+  return sweep_exit_code(arguments, result);
+}
+
+}  // namespace
+
+void add_sweep(Verb app, const RunOptions& options) {
+  Verb verb = app.add_verb(
+      "sweep", "Measure the steps of a recipe over values of its fields, or of several recipes");
+  auto arguments = std::make_shared<SweepArguments>();
+  verb.add("recipe", arguments->recipes, "TOML files, see recipes/; several are compared")
+      .required()
+      .type("RECIPE...");
+  verb.add("--over", arguments->over,
+           "A field and its values; given more than once, every combination is measured. Values "
+           "that contain commas are separated by semicolons")
+      .one_value_each()
+      .type("KEY=VALUE,...");
+  verb.add("--set", arguments->set, "A field and its value at every point")
+      .one_value_each()
+      .type("KEY=VALUE");
+  const auto count = [&](const char* flag, int SweepArguments::*which, int smallest,
+                         const char* help) {
+    verb.add_number(
+            flag, {smallest, 1'000'000},
+            [arguments, which](std::int64_t n) { (*arguments).*which = static_cast<int>(n); }, help)
+        .type("N");
+  };
+  count("--runs", &SweepArguments::runs, 1, "Runs per point, each in its own process (default 3)");
+  count("--steps", &SweepArguments::steps, 1, "Timed steps per run (default 5)");
+  count("--warm-up", &SweepArguments::warm_up, 0, "Steps before the timed ones (default 2)");
+  verb.add("--out", arguments->out,
+           "The folder of the results (default: runs/<recipe>_sweep). Points that it has already "
+           "are not measured again")
+      .type("FOLDER");
+  verb.add_switch("--dry-run", arguments->dry_run, "List the points; measure nothing");
+  verb.add_switch("--json", arguments->json, "Print one JSON object per line");
+  verb.footer(
+      examples({"trestle sweep recipes/resnet50_pipelined.toml --over pipeline.split_size=12,20,60",
+                "trestle sweep recipes/unet_quick.toml --over micro_batches=1,2,4,8 --over "
+                "schedule=gpipe,1f1b",
+                "trestle sweep recipes/unet_quick.toml --over \"balance=13,9;11,11\" --runs 5",
+                "trestle sweep recipes/resnet50_*.toml --set train.batch=24 --out runs/compared"}) +
+      "Writes sweep.csv, sweep.json, sweep.svg and sweep.png beside measurements.jsonl.\n" +
+      exit_codes());
+  verb.action([arguments, &options] { return perform_sweep(*arguments, options); });
+}
+
+}  // namespace trestle::cli

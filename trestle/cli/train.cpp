@@ -1,0 +1,265 @@
+#include "trestle/train/trainer.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <tuple>
+
+#include "trestle/base/error.h"
+#include "trestle/base/shell_word.h"
+#include "trestle/base/text.h"
+#include "trestle/cli/exit_codes.h"
+#include "trestle/cli/interrupt.h"
+#include "trestle/cli/mesh_flags.h"
+#include "trestle/cli/output.h"
+#include "trestle/cli/ranks.h"
+#include "trestle/cli/verbs.h"
+#include "trestle/comm/gather.h"
+#include "trestle/comm/world.h"
+#include "trestle/deepspeed/config/to_recipe.h"
+#include "trestle/train/run_folder/run_folder.h"
+
+namespace trestle::cli {
+
+namespace {
+
+struct TrainArguments {
+  std::string recipe;
+  std::string resume;
+  std::optional<std::string> name;
+  std::string mesh;
+  std::string deepspeed;
+  RankOptions ranks;
+  bool json = false;
+  bool quiet = false;
+  bool dry_run = false;
+  FieldChanges changes;
+};
+
+// 0, or the exit code for a signal to any of the ranks.
+int code_of_signals(const World* world) {
+  const int mine = interrupted() ? interrupted_exit_code() : 0;
+  if (world == nullptr) return mine;
+  const std::vector<int> codes = comm::all_gather_values(world->group(), mine);
+  for (std::size_t rank = 0; rank < codes.size(); ++rank) {
+    if (codes[rank] == 0) continue;
+    if (mine == 0 && world->rank() == 0)
+      std::cerr << "trestle: a signal to rank " << rank << " stopped all ranks\n";
+    return mine != 0 ? mine : codes[rank];
+  }
+  return 0;
+}
+
+// After a run: 0, or the exit code for the reason why it stopped between two steps.
+int exit_code(const train::TrainResult& result, const World* world) {
+  if (result.finished) return 0;
+  if (const int code = code_of_signals(world); code != 0) return code;
+  const bool shows = world == nullptr || world->rank() == 0;
+  const std::string why = why_output_was_lost();
+  if (!why.empty() && shows)
+    throw Error(why, {.hint = "The run was stopped and saved. Resume it: trestle train --resume " +
+                              shell_word(result.run_folder.string())});
+  return 1;
+}
+
+// The hooks of one rank; `world` is null for a single process.
+train::TrainHooks hooks_for(const World* world, train::Progress* progress,
+                            const RunOptions& options) {
+  train::TrainHooks hooks;
+  hooks.world = world;
+  const bool first = world == nullptr || world->rank() == 0;
+  hooks.progress = progress;
+  if (first) {
+    hooks.begins = finish_steps_on_interrupt;
+  } else if (world->backend() != "threads") {
+    hooks.begins = [] { stop_on_interrupt(""); };  // rank 0 prints the message
+  }
+  hooks.should_stop = [first] { return interrupted() || (first && !output_arrives()); };
+  hooks.on_synthesized = should_continue;
+  hooks.models = options.models;
+  hooks.user_parts = user_parts_of(options);
+  return hooks;
+}
+
+recipe::Recipe with_changes(recipe::Recipe recipe, const FieldChanges& changes) {
+  for (const auto& [name, value] : changes) recipe::set_field(recipe, name, value);
+  return recipe;
+}
+
+recipe::Recipe recipe_of(const TrainArguments& arguments) {
+  recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
+  if (arguments.name) recipe.name = *arguments.name;
+  return recipe;
+}
+
+// The recipe without the flags' changes. Throws UsageError for invalid arguments or an invalid
+// recipe, before any rank is started.
+recipe::Recipe read_checked_recipe(const Verb& verb, const TrainArguments& arguments) {
+  if (arguments.recipe.empty() == arguments.resume.empty())
+    throw UsageError("give either a recipe to start from, or --resume RUN_FOLDER",
+                     {.hint = "For example: trestle train recipes/unet_quick.toml"});
+  if (!arguments.resume.empty())
+    refuse_without_effect(verb, {"--name", "--runs", "--dry-run", "--deepspeed"}, "with --resume");
+  if (arguments.json && arguments.quiet) throw UsageError("give --json or --quiet, not both");
+  if (arguments.dry_run) {
+    refuse_without_effect(verb, {"--max-restarts"}, "with --dry-run");
+    if (arguments.deepspeed.empty()) refuse_without_effect(verb, {"--ranks"}, "with --dry-run");
+  }
+  if (arguments.resume.empty()) return recipe_of(arguments);
+  return train::recipe_of(train::open_run_folder(arguments.resume));
+}
+
+// Applies DeepSpeed's file to the recipe; it must not contradict the flags in `given`. Returns
+// notes to print.
+std::vector<std::string> take_deepspeed(const TrainArguments& arguments, const FieldChanges& given,
+                                        recipe::Recipe& recipe) {
+  const int asked = asked_ranks(arguments.ranks);
+  const auto run = recipe::deepspeed_run(arguments.deepspeed, recipe,
+                                         asked > 0 ? asked : ranks_of(recipe.mesh), given);
+  recipe = with_changes(recipe, run.changes);
+  return split(trim(run.description), '\n');
+}
+
+// The parsed arguments, before any rank is started.
+struct TrainRequest {
+  recipe::Recipe recipe;
+  recipe::Recipe::Mesh before;     // the mesh of the recipe or the run, without flags
+  FieldChanges changes;            // to the recipe or the run
+  std::vector<std::string> notes;  // printed before the run's plan
+  train::ProgressStyle style = train::ProgressStyle::Silent;
+  train::Colours colours = train::Colours::Off;
+};
+
+TrainRequest read_train_request(const Verb& verb, const TrainArguments& arguments) {
+  TrainRequest request;
+  const FieldChanges& flags = arguments.changes;
+  FieldChanges given = flags;
+  for (const auto& change : changes_of_mesh(arguments.mesh)) given.push_back(change);
+  request.changes = given;
+  for (auto& change : changes_beside_mesh(arguments.mesh, flags))
+    request.changes.push_back(std::move(change));
+  recipe::Recipe& recipe = request.recipe;
+  recipe = read_checked_recipe(verb, arguments);
+  request.before = recipe.mesh;
+  recipe = with_changes(recipe, request.changes);
+  check_mesh_alone(arguments.mesh, flags);
+  if (!arguments.deepspeed.empty()) request.notes = take_deepspeed(arguments, given, recipe);
+  check_shard_level(recipe, flags);
+  check_ranks_of_mesh(arguments.mesh, recipe.mesh, asked_ranks(arguments.ranks));
+  std::tie(request.style, request.colours) = train::progress_style_of(STDOUT_FILENO);
+  if (arguments.json) request.style = train::ProgressStyle::Json;
+  if (arguments.quiet) request.style = train::ProgressStyle::Silent;
+  return request;
+}
+
+// Prints the notes, and adapts the recipe's devices to `ranks` ranks. `progress` may be null.
+void adapt_to_ranks(TrainRequest& request, int ranks, train::Progress* progress) {
+  for (const std::string& note : request.notes)
+    if (progress) progress->note(note);
+  for (auto& change : devices_of_mesh(request.recipe, request.before, ranks, request.changes)) {
+    if (progress) progress->note(note_of_devices(request.recipe, ranks, change.second));
+    recipe::set_field(request.recipe, change.first, change.second);
+    request.changes.push_back(std::move(change));
+  }
+}
+
+int print_run_plan(TrainRequest request, const RunOptions& options) {
+  if (another_rank_prints()) return 0;
+  const auto progress = train::make_progress(request.style, request.colours, std::cout);
+  adapt_to_ranks(request, ranks_of(request.recipe.mesh), progress.get());
+  train::plan_run(request.recipe, hooks_for(nullptr, progress.get(), options));
+  return 0;
+}
+
+int train_on_rank(TrainRequest request, const std::string& resumed, const World* world,
+                  const RunOptions& options) {
+  const bool first = world == nullptr || world->rank() == 0;
+  const auto progress =
+      first ? train::make_progress(request.style, request.colours, std::cout) : nullptr;
+  const train::TrainHooks hooks = hooks_for(world, progress.get(), options);
+  adapt_to_ranks(request, world ? world->size() : 1, progress.get());
+  return exit_code(resumed.empty() ? train::train(request.recipe, hooks)
+                                   : train::resume(resumed, request.changes, hooks),
+                   world);
+}
+
+int perform_train(const Verb& verb, const TrainArguments& arguments, const RunOptions& options,
+                  const std::vector<std::string>& words) {
+  TrainRequest request;
+  try {
+    request = read_train_request(verb, arguments);
+  } catch (const UsageError&) {  // the same on all ranks of a launcher
+    if (another_rank_complains()) return usage_error;
+    throw;
+  }
+  if (arguments.dry_run) return print_run_plan(request, options);
+  const recipe::Recipe& recipe = request.recipe;
+  RankOptions ranks = arguments.ranks;
+  ranks.words = words;
+  ranks.files = {arguments.recipe, arguments.deepspeed};
+  ranks.default_ranks = ranks_of(recipe.mesh);
+  ranks.deadline =
+      std::chrono::milliseconds(static_cast<std::int64_t>(recipe.pipeline.deadline * 1000));
+  return on_ranks(ranks, [&](const World* world) {
+    return train_on_rank(request, arguments.resume, world, options);
+  });
+}
+
+}  // namespace
+
+void add_train(Verb app, const RunOptions& options, const std::vector<std::string>& words) {
+  Verb verb =
+      app.add_verb("train", "Train a model from a recipe; flags override the recipe's fields");
+  auto arguments = std::make_shared<TrainArguments>();
+  verb.add("recipe", arguments->recipe, "A TOML file, or the name of one in recipes/")
+      .type("RECIPE");
+  verb.add("--resume", arguments->resume,
+           "Resume a run from its last save; the results are bitwise the same")
+      .type("RUN_FOLDER");
+  verb.add("--name", arguments->name, "The run's name (default: the recipe file's)").type("NAME");
+  verb.add(
+          "--ranks", arguments->ranks.ranks,
+          "Number of ranks, one stage each: 4 (processes) or threads:4. Not needed under torchrun, "
+          "srun or trestle launch")
+      .type("N");
+  verb.add("--mesh", arguments->mesh,
+           "The layout of the ranks: pipeline=2,replicate=2 is two pipelines of two stages, each "
+           "with half of every batch; shard=2 instead of replicate=2 also shards the training "
+           "state (--shard-level). A dimension that is not named has size 1, also with --resume. "
+           "Without --ranks this many processes are started")
+      .type("NAME=N,...");
+  verb.add("--deepspeed", arguments->deepspeed,
+           "Take batch, optimizer, precision and ZeRO stage from DeepSpeed's JSON file instead of "
+           "the recipe (docs/deepspeed.md)")
+      .type("FILE");
+  verb.add_number(
+          "--max-restarts", {0, 1'000'000},
+          [arguments](std::int64_t n) { arguments->ranks.max_restarts = static_cast<int>(n); },
+          "How many times --ranks N restarts all processes from the last save after one failed "
+          "(default 0)")
+      .type("N");
+  verb.add_switch("--dry-run", arguments->dry_run,
+                  "Print the plan with its predicted time and memory; do not train");
+  verb.add_switch("--json", arguments->json, "Print one JSON object per line");
+  verb.add_switch("--quiet", arguments->quiet, "Print only errors");
+  add_field_flags(verb, arguments->changes, options);
+  verb.footer(
+      examples({"trestle train recipes/unet_quick.toml",
+                "trestle train recipes/unet_quick.toml --epochs 3 --devices virtual:2x512MiB",
+                "trestle train recipes/unet_carvana.toml --dry-run",
+                "trestle train recipes/resnet18_mnist.toml --schedule 1f1b --balance 4,6",
+                "trestle train recipes/unet_quick.toml --ranks 2",
+                "trestle train resnet18_mnist --mesh replicate=4 --ranks 4",
+                "trestle train recipes/resnet18_mnist.toml --mesh replicate=2,shard=2",
+                "trestle train --resume runs/unet_quick --epochs 12"}) +
+      "Ctrl-C, SIGTERM or SIGHUP finishes the batch and saves; a second signal stops at once.\n" +
+      exit_codes());
+  verb.action([verb, arguments, &options, &words] {
+    return perform_train(verb, *arguments, options, words);
+  });
+}
+
+}  // namespace trestle::cli

@@ -1,0 +1,214 @@
+#include <filesystem>
+#include <iostream>
+#include <limits>
+#include <memory>
+
+#include "trestle/base/counted.h"
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/cli/verbs.h"
+#include "trestle/schedule/csv.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/lower.h"
+#include "trestle/schedule/validate.h"
+#include "trestle/simulate/simulate.h"
+#include "trestle/train/run_folder/run_folder.h"
+#include "trestle/view/chrome_trace.h"
+#include "trestle/view/labels.h"
+#include "trestle/view/svg.h"
+#include "trestle/view/text_grid.h"
+
+namespace trestle::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ViewArguments {
+  std::string run;
+  std::string schedule;
+  int stages = 4;
+  int micro_batches = 8;
+  std::string backward_order = "reverse";
+  std::string costs;
+  std::string csv;
+  std::string save_csv;
+  std::string out;
+};
+
+double cost(const std::string& word) {
+  std::size_t end = 0;
+  double value = -1;
+  try {
+    value = std::stod(word, &end);
+  } catch (const std::exception&) {
+  }
+  if (end != word.size() || !(value > 0) || value > simulate::longest_time)
+    throw UsageError(
+        text("--costs: '", word, "' is not a time above 0 and up to ", simulate::longest_time));
+  return value;
+}
+
+// Parses "F,B" for all stages, or "F0,B0,F1,B1,...".
+simulate::Costs parse_costs(const std::string& words, int stages) {
+  simulate::Costs costs = simulate::unit_costs(stages);
+  if (words.empty()) return costs;
+  const std::vector<std::string> numbers = split(words, ',');
+  if (numbers.size() != 2 && numbers.size() != 2 * static_cast<std::size_t>(stages))
+    throw UsageError(text("--costs has ", counted(std::ssize(numbers), "time"),
+                          "; give F,B for all stages, or F,B for each of the ", stages, " (",
+                          2 * stages, " times)"));
+  for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
+    const std::size_t at = numbers.size() == 2 ? 0 : 2 * stage;
+    auto& of = costs.stages[stage];
+    of.forward = of.recompute = of.forward_no_graph = cost(trim(numbers[at]));
+    of.backward = cost(trim(numbers[at + 1]));
+    of.input_grad = of.weight_grad = of.backward / 2;
+  }
+  return costs;
+}
+
+std::vector<schedule::Timeline> simulated(const ViewArguments& arguments) {
+  schedule::Schedule table;
+  if (!arguments.csv.empty()) {
+    table = schedule::parse_csv(read_file(arguments.csv), arguments.csv);
+    try {
+      schedule::validate(table);
+    } catch (Error& error) {
+      error.add_context("in " + arguments.csv);
+      throw;
+    }
+  } else {
+    schedule::GenerateOptions options;
+    options.stages = arguments.stages;
+    options.micro_batches = arguments.micro_batches;
+    options.backward_order = schedule::parse_backward_order(arguments.backward_order);
+    table = schedule::generate(arguments.schedule, options);
+  }
+  if (!arguments.save_csv.empty()) {
+    write_file(arguments.save_csv, schedule::to_csv(table));
+    std::cout << "wrote " << arguments.save_csv << "\n";
+  }
+  const simulate::Costs costs = parse_costs(arguments.costs, table.stages);
+  return {simulate::simulate(table.lowered() ? table : schedule::lower(table, {}), costs)};
+}
+
+void check_ending(const fs::path& out) {
+  const fs::path ending = out.extension();
+  if (ending == ".svg" || ending == ".json" || ending == ".txt") return;
+  throw UsageError(text(out.string(), ": a picture ends in .svg, .json (Chrome trace) or .txt"));
+}
+
+void write_picture(const fs::path& out, const std::vector<schedule::Timeline>& panels,
+                   const std::string& title) {
+  const std::string ending = out.extension().string();
+  if (ending == ".svg") {
+    write_file(out, view::to_svg(panels, {.title = title}));
+  } else if (ending == ".json") {
+    write_file(out, view::to_chrome_trace(panels));
+  } else {
+    std::string grids;
+    for (const auto& panel : panels)
+      grids += (panels.size() > 1 ? panel.title + "\n" : "") + view::to_text_grid(panel);
+    write_file(out, grids);
+  }
+  std::cout << "wrote " << out.string() << std::endl;
+}
+
+int view_run(const ViewArguments& arguments) {
+  const train::RunFolder folder = train::open_run_folder(arguments.run);
+  if (!fs::exists(folder.timeline()))
+    throw UsageError(text(folder.path.string(), ": has no timeline yet"),
+                     {.hint = "It appears with the first epoch."});
+  std::vector<schedule::Timeline> panels;
+  try {
+    panels = view::from_chrome_trace(read_file(folder.timeline()));
+  } catch (const FormatError& error) {
+    throw FormatError(error.what(), {.file = folder.timeline().string()});
+  }
+  for (const auto& panel : panels) std::cout << panel.title << ": " << view::summary(panel) << "\n";
+  write_picture(arguments.out.empty() ? folder.timeline_picture() : fs::path(arguments.out), panels,
+                folder.path.filename().string());
+  if (fs::exists(folder.curve())) std::cout << "curves " << folder.curve().string() << std::endl;
+  return 0;
+}
+
+// Throws UsageError for arguments without effect, before anything is drawn.
+void check_view(const Verb& verb, const ViewArguments& arguments) {
+  const int sources = !arguments.run.empty() + !arguments.schedule.empty() + !arguments.csv.empty();
+  if (sources != 1)
+    throw UsageError(
+        "give one of: RUN_FOLDER, --schedule NAME, --csv FILE",
+        {.hint = "For example: trestle view --schedule 1f1b --stages 4 --micro-batches 8"});
+  const std::vector<std::string> generated = {"--stages", "--micro-batches", "--backward-order"};
+  if (!arguments.run.empty()) {
+    refuse_without_effect(verb, generated, "with a run folder");
+    refuse_without_effect(verb, {"--costs", "--save-csv"}, "with a run folder");
+  } else if (!arguments.csv.empty()) {
+    refuse_without_effect(verb, generated, "with --csv");
+    need_file(arguments.csv, "--csv");
+  } else if (arguments.schedule != "gpipe") {
+    refuse_without_effect(verb, {"--backward-order"}, "with --schedule " + arguments.schedule);
+  }
+  need_folder_for(arguments.out, "--out");
+  if (!arguments.out.empty()) check_ending(arguments.out);
+  need_folder_for(arguments.save_csv, "--save-csv");
+}
+
+int perform_view(const Verb& verb, const ViewArguments& arguments) {
+  check_view(verb, arguments);
+  if (!arguments.run.empty()) return view_run(arguments);
+  const std::vector<schedule::Timeline> panels = simulated(arguments);
+  // A schedule that is too large to draw can still be written as a trace.
+  const bool drawn = arguments.out.empty() || view::cell_count(panels) <= view::most_cells;
+  std::cout << (drawn ? view::to_text_grid(panels[0]) : view::summary(panels[0]) + "\n")
+            << std::flush;
+  if (!arguments.out.empty())
+    write_picture(arguments.out, panels,
+                  text(arguments.csv.empty() ? arguments.schedule : arguments.csv, ", ",
+                       counted(panels[0].stages, "stage"), ", ",
+                       counted(panels[0].micro_batches, "micro-batch", "micro-batches")));
+  return 0;
+}
+
+}  // namespace
+
+void add_view(Verb app) {
+  Verb verb =
+      app.add_verb("view", "Draw a schedule, or the predicted and the measured step of a run");
+  auto arguments = std::make_shared<ViewArguments>();
+  verb.add("run", arguments->run, "A run folder: draws its simulated and its measured step")
+      .type("RUN_FOLDER");
+  std::string known;
+  for (const auto& info : schedule::known_schedules())
+    known += "\n  " + info.name + ": " + info.summary;
+  verb.add("--schedule", arguments->schedule, "One of:" + known).type("NAME");
+  const auto count = [&](const char* flag, int ViewArguments::*which, const char* type,
+                         const char* help) {
+    verb.add_number(
+            flag, {1, std::numeric_limits<int>::max()},
+            [arguments, which](std::int64_t n) { (*arguments).*which = static_cast<int>(n); },
+            text(help, " (default ", (*arguments).*which, ")"))
+        .type(type);
+  };
+  count("--stages", &ViewArguments::stages, "P", "Number of stages");
+  count("--micro-batches", &ViewArguments::micro_batches, "M", "Number of micro-batches");
+  verb.add("--backward-order", arguments->backward_order, "gpipe: reverse or forward")
+      .one_of(schedule::backward_order_names())
+      .type("ORDER");
+  verb.add("--costs", arguments->costs,
+           "Times of a forward and a backward: F,B for all stages, or F,B,F,B,... for each")
+      .type("F,B[,...]");
+  verb.add("--csv", arguments->csv, "Draw the schedule in this file instead of --schedule")
+      .type("FILE");
+  verb.add("--save-csv", arguments->save_csv, "Also write the schedule as CSV").type("FILE");
+  verb.add("--out", arguments->out, "The picture: .svg, .json (Chrome trace) or .txt").type("FILE");
+  verb.footer(
+      examples({"trestle view --schedule 1f1b --stages 4 --micro-batches 8 --out 1f1b.svg",
+                "trestle view --schedule gpipe --stages 2 --micro-batches 4 --costs 1,2,1.5,3",
+                "trestle view --csv mine.csv --out mine.svg", "trestle view runs/unet_quick"}));
+  verb.action([verb, arguments] { return perform_view(verb, *arguments); });
+}
+
+}  // namespace trestle::cli

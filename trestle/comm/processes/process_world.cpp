@@ -1,0 +1,157 @@
+#include "trestle/comm/processes/process_world.h"
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <algorithm>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/comm/backends/backend_connection.h"
+#include "trestle/comm/backends/gloo_backend.h"
+#include "trestle/comm/backends/nccl_backend.h"
+#include "trestle/comm/processes/call_with_timeout.h"
+#include "trestle/comm/processes/network.h"
+#include "trestle/comm/processes/process_control_plane.h"
+#include "trestle/comm/processes/rendezvous.h"
+#include "trestle/comm/rank_error.h"
+#include "trestle/comm/sigpipe_guard.h"
+#include "trestle/comm/threads/thread_connection.h"
+#include "trestle/comm/world_impl.h"
+
+namespace trestle::comm {
+namespace {
+
+class ProcessWorld : public World::Impl {
+ public:
+  ProcessWorld(Facts facts, std::shared_ptr<ControlPlane> control,
+               c10::intrusive_ptr<c10d::Store> store, const std::string& address, bool with_nccl)
+      : Impl(std::move(facts), std::move(control)),
+        store_(std::move(store)),
+        gloo_(std::make_shared<GlooDevice>(address)),
+        with_nccl_(with_nccl) {}
+
+  ~ProcessWorld() override {
+    fail_if_unwinding();
+    forget_group();
+  }
+
+  std::shared_ptr<Connection> connect(int number, const std::vector<int>& ranks) override {
+    const SigpipeGuard sigpipe_guard;  // also for the backend's threads, which start here
+    check_ranks(number, ranks);
+    auto place = place_in(ranks);
+    if (!place) return nullptr;
+    if (ranks.size() == 1)
+      return std::make_shared<ThreadConnection>(std::move(*place),
+                                                std::make_shared<ThreadHub>(ranks));
+    const auto make = [=, store = store_, gloo = gloo_, with_nccl = with_nccl_, rank = place->rank,
+                       deadline = facts().deadline, size = static_cast<int>(ranks.size())] {
+      const auto keys = [&](const char* backend) {
+        return c10::make_intrusive<c10d::PrefixStore>(text("group/", number, "/", backend), store);
+      };
+      auto cpu = gloo->connect(keys("gloo"), rank, size, deadline);
+      return std::pair(std::move(cpu), with_nccl ? nccl_backend(keys("nccl"), rank, size, deadline)
+                                                 : c10::intrusive_ptr<c10d::Backend>());
+    };
+    auto [cpu, gpu] =
+        with_deadline(text("making the group of ranks [", join(ranks, ", "), "]"), make);
+    return BackendConnection::make(std::move(*place), std::move(cpu), std::move(gpu));
+  }
+
+ private:
+  // Runs a libtorch call that waits for other ranks, with trestle's deadline and errors.
+  template <class Call>
+  auto with_deadline(const std::string& what, Call call) -> decltype(call()) {
+    if (const auto known = control()->failure_with_stall_note()) throw RankError(*known);
+    std::string problem;
+    try {
+      if (auto made = call_with_timeout(facts().deadline + std::chrono::seconds(1), call,
+                                        [this] { return control()->failure().has_value(); }))
+        return std::move(*made);
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
+    if (const auto known = control()->failure_with_stall_note()) throw RankError(*known);
+    const bool late = problem.empty() || problem.find("imeout") != std::string::npos ||
+                      problem.find("imed out") != std::string::npos;
+    const std::string reason = text("rank ", facts().rank, " in ", what, ": ",
+                                    late ? deadline_message(facts().deadline, others())
+                                         : problem.substr(0, problem.find('\n')));
+    control()->fail(reason);
+    if (late) throw DeadlineError(reason);
+    throw RankError(*control()->failure_with_stall_note());
+  }
+
+  std::string others() const {
+    std::vector<int> all;
+    for (int r = 0; r < facts().size; ++r) all.push_back(r);
+    return statuses(*control(), all, facts().rank);
+  }
+
+  void check_ranks(int number, const std::vector<int>& ranks) {
+    const std::string mine = join(ranks, ", ");
+    const std::string first = with_deadline("making a group", [store = store_, number, mine] {
+      return store->compareSet(text("group/", number, "/ranks"), "", mine);
+    });
+    if (first == mine) return;
+    const std::string reason = text("ranks make different groups: [", first, "] and, on rank ",
+                                    facts().rank, ", [", mine, "]");
+    control()->fail(reason);
+    throw UsageError(reason, {.hint = "Every rank makes the same groups in the same order."});
+  }
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::shared_ptr<GlooDevice> gloo_;
+  const bool with_nccl_;
+};
+
+// The address of this rank that the other ranks connect to.
+std::string own_address(const launch::RankEnvironment& environment,
+                        const std::vector<ProcessIdentity>& identities) {
+  const bool all_here = std::all_of(
+      identities.begin(), identities.end(),
+      [&](const ProcessIdentity& identity) { return identity.machine == identities[0].machine; });
+  if (all_here) return "127.0.0.1";
+  const std::string address = local_address_towards(environment.address, environment.port);
+  if (!address.empty() && !address.starts_with("127.") && address != "::1") return address;
+  // On rank 0's machine its own name may resolve to the loopback device; other hosts' names do not.
+  for (const ProcessIdentity& identity : identities) {
+    const std::string other = local_address_towards(identity.host, environment.port);
+    if (!other.empty() && !other.starts_with("127.") && other != "::1") return other;
+  }
+  throw UsageError(text("rank ", environment.rank, " has no address on the route to ",
+                        environment.address, " that other machines can reach"),
+                   {.hint = "Name the network in GLOO_SOCKET_IFNAME, for example eth0."});
+}
+
+}  // namespace
+
+World process_world(const launch::RankEnvironment& environment, bool with_nccl,
+                    std::chrono::milliseconds deadline) {
+  const SigpipeGuard sigpipe_guard;
+  Rendezvous meeting = rendezvous(environment, deadline);
+  const auto rank = static_cast<std::size_t>(environment.rank);
+  World::Impl::Facts facts{.rank = environment.rank,
+                           .size = environment.world_size,
+                           .local_rank = environment.local_rank,
+                           .local_size = environment.local_size,
+                           .restart = environment.restart,
+                           .backend = with_nccl ? "nccl" : "gloo",
+                           .started_by = environment.source,
+                           .machine = meeting.identities[rank].machine,
+                           .deadline = deadline};
+  const std::string address = own_address(environment, meeting.identities);
+  auto control = std::make_shared<ProcessControlPlane>(
+      ProcessControlPlane::Facts{
+          .rank = environment.rank,
+          .identities = meeting.identities,
+          .hosts_store = environment.rank == 0 && !environment.store_of_launcher,
+          .store_of_launcher = environment.store_of_launcher,
+          .deadline = deadline},
+      meeting.watched, meeting.store);
+  auto world = std::make_shared<ProcessWorld>(std::move(facts), std::move(control), meeting.store,
+                                              address, with_nccl);
+  world->connect_all();
+  return World(std::move(world));
+}
+
+}  // namespace trestle::comm

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <vector>
+
+#include "trestle/comm/processes/process_identity.h"
+#include "trestle/launch/rank_environment.h"
+
+namespace trestle::comm {
+
+// The store that all ranks of a world have joined.
+struct Rendezvous {
+  c10::intrusive_ptr<c10d::Store> store;    // hosted by rank 0 or the launcher
+  c10::intrusive_ptr<c10d::Store> watched;  // a second connection to it, for the watcher
+  std::vector<ProcessIdentity> identities;  // by rank
+};
+
+// Waits for all ranks at the environment's address. Throws as init() does, on all ranks that have
+// arrived.
+Rendezvous rendezvous(const launch::RankEnvironment& environment,
+                      std::chrono::milliseconds deadline);
+
+}  // namespace trestle::comm

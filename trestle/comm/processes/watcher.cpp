@@ -1,0 +1,366 @@
+#include "trestle/comm/processes/watcher.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "trestle/base/text.h"
+#include "trestle/comm/completion.h"
+#include "trestle/comm/processes/log_silencer.h"
+
+namespace trestle::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds poll_interval{250}, final_poll_interval{20};
+constexpr milliseconds shortest_silence{1000};
+// For how long after a stall failures that this process detects are attributed to it.
+constexpr milliseconds stall_memory{5000};
+// How long the store's host keeps the store alive after a failure, so that other ranks can read it.
+constexpr milliseconds time_to_read_failure{1000};
+constexpr const char* failure_key = "failure";
+
+milliseconds since(steady_clock::time_point time) {
+  return std::chrono::duration_cast<milliseconds>(steady_clock::now() - time);
+}
+
+std::string heartbeat_key(std::size_t rank) { return text("beat/", rank); }
+
+bool is_goodbye_heartbeat(const std::vector<std::string>& heartbeat) {
+  return heartbeat.size() > 1 && heartbeat[1] == "d";
+}
+
+std::string as_string(const std::vector<std::uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+}  // namespace
+
+void ProcessControlPlane::prepare(c10d::Store& store, int rank) {
+  store.set(heartbeat_key(static_cast<std::size_t>(rank)), "0\tr\t0\t");
+  store.compareSet(failure_key, "", "");
+}
+
+bool ProcessControlPlane::has_left(c10d::Store& store, int rank) {
+  const std::string key = heartbeat_key(static_cast<std::size_t>(rank));
+  return store.check({key}) && is_goodbye_heartbeat(split(as_string(store.get(key)), '\t'));
+}
+
+ProcessControlPlane::Watcher::Watcher(Facts facts, c10::intrusive_ptr<c10d::Store> store,
+                                      std::shared_ptr<AbortList> abort_list)
+    : facts_(std::move(facts)),
+      store_(std::move(store)),
+      abort_list_(std::move(abort_list)),
+      ranks_(facts_.identities.size()),
+      reported_at_(steady_clock::now()),
+      polled_at_(reported_at_) {
+  for (Rank& rank : ranks_) rank.seen = reported_at_;
+}
+
+void ProcessControlPlane::Watcher::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    is_poll_requested_ = false;
+    ++polls_begun_;
+    lock.unlock();
+    try {
+      const LogSilencer silencer;
+      poll();
+    } catch (const std::exception& error) {
+      handle_store_loss(error.what());
+    }
+    const auto reason = failure();
+    if (reason) abort_list_->abort_all(with_stall_note(*reason));
+    const bool stops = may_stop();
+    lock.lock();
+    polls_ = polls_begun_;
+    if (stops) has_ended_ = true;
+    polled_.notify_all();
+    if (stops) return;
+    pause(lock);
+  }
+}
+
+void ProcessControlPlane::Watcher::pause(std::unique_lock<std::mutex>& lock) {
+  const milliseconds time = is_leaving_ ? final_poll_interval : poll_interval;
+  const Time begin = steady_clock::now();
+  is_sleeping_ = true;
+  wakes_at_ = begin + time;
+  wake_.wait_for(lock, time, [&] { return is_poll_requested_; });
+  is_sleeping_ = false;
+  note_stall(begin, time);
+}
+
+void ProcessControlPlane::Watcher::note_stall(Time since_then, milliseconds expected) {
+  const milliseconds stall = since(since_then) - expected;
+  if (stall < shortest_stall()) return;
+  stalled_for_ = stall;
+  resumed_at_ = steady_clock::now();
+}
+
+// A process that sleeps this much longer than requested was stopped; a busy machine delays it less.
+milliseconds ProcessControlPlane::Watcher::shortest_stall() const {
+  return std::max(milliseconds(1000), facts_.deadline / 2);
+}
+
+// When a stopped process resumes, its watcher may be the last thread to wake.
+milliseconds ProcessControlPlane::Watcher::recent_stall(Time now) const {
+  if (is_sleeping_ && now - wakes_at_ >= shortest_stall())
+    return std::chrono::duration_cast<milliseconds>(now - wakes_at_);
+  return stalled_for_ > milliseconds::zero() && now - resumed_at_ < stall_memory
+             ? stalled_for_
+             : milliseconds::zero();
+}
+
+std::string ProcessControlPlane::Watcher::with_stall_note(std::string reason) const {
+  const std::lock_guard lock(mutex_);
+  const auto stall = recent_stall(steady_clock::now());
+  if (stall == milliseconds::zero()) return reason;
+  const ProcessIdentity& identity = facts_.identities[static_cast<std::size_t>(facts_.rank)];
+  const std::string who = text("rank ", facts_.rank, " (process ", identity.pid, " on ",
+                               identity.host, ") did not run for ");
+  if (reason.starts_with(who)) return reason;
+  return text(who, seconds_text(stall),
+              ": the process or its machine was stopped. Its error after that: ", reason);
+}
+
+void ProcessControlPlane::Watcher::poll() {
+  const Time begin = steady_clock::now();
+  if (store_host_has_ended()) return;
+  const auto [heartbeat, is_goodbye] = own_heartbeat();
+  store_->set(heartbeat_key(static_cast<std::size_t>(facts_.rank)), heartbeat);
+  publish_failure();
+  std::vector<std::string> keys = {failure_key};
+  for (std::size_t r = 0; r < ranks_.size(); ++r) keys.push_back(heartbeat_key(r));
+  const auto values = store_->multiGet(keys);
+  {
+    const std::lock_guard lock(mutex_);
+    has_said_goodbye_ = is_goodbye;
+    polled_at_ = steady_clock::now();
+    // A store in this process always answers, so a long poll means a stall; another store may be
+    // slow.
+    if (facts_.hosts_store) note_stall(begin, milliseconds::zero());
+  }
+  if (const std::string reason = as_string(values[0]); !reason.empty()) set_failure(reason, true);
+  for (std::size_t r = 0; r < ranks_.size(); ++r) read_heartbeat(r, as_string(values[r + 1]));
+  check_local_processes();
+  publish_failure();
+}
+
+// The first failure in the store is the world's.
+void ProcessControlPlane::Watcher::publish_failure() {
+  std::string reason;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_ || is_published_) return;
+    reason = *failure_;
+  }
+  const std::string first = store_->compareSet(failure_key, "", reason);
+  const std::lock_guard lock(mutex_);
+  failure_ = first;
+  is_published_ = true;
+}
+
+std::pair<std::string, bool> ProcessControlPlane::Watcher::own_heartbeat() {
+  const std::lock_guard lock(mutex_);
+  return {text(++heartbeats_, "\t", is_leaving_ ? "d" : "r", "\t", since(reported_at_).count(),
+               "\t", status_),
+          is_leaving_};
+}
+
+// Checked before libtorch talks to the store, which would log long stack traces.
+bool ProcessControlPlane::Watcher::store_host_has_ended() {
+  const auto self = static_cast<std::size_t>(facts_.rank);
+  if (facts_.store_of_launcher || facts_.hosts_store ||
+      facts_.identities[0].machine != facts_.identities[self].machine ||
+      !has_ended(facts_.identities[0]))
+    return false;
+  {
+    const std::lock_guard lock(mutex_);
+    ranks_[0].has_ended = true;
+  }
+  handle_store_loss("");
+  return true;
+}
+
+void ProcessControlPlane::Watcher::read_heartbeat(std::size_t rank, const std::string& heartbeat) {
+  const std::lock_guard lock(mutex_);
+  Rank& known = ranks_[rank];
+  if (heartbeat == known.heartbeat) return;
+  known.heartbeat = heartbeat;
+  known.seen = steady_clock::now();
+  const auto parts = split(heartbeat, '\t');
+  if (parts.size() < 4) return;
+  known.has_left = is_goodbye_heartbeat(parts);
+  known.status_age = milliseconds(std::stoll(parts[2]));
+  known.status = parts[3];
+}
+
+void ProcessControlPlane::Watcher::check_local_processes() {
+  const std::string& machine = facts_.identities[static_cast<std::size_t>(facts_.rank)].machine;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const ProcessIdentity& identity = facts_.identities[r];
+    if (static_cast<int>(r) == facts_.rank || identity.machine != machine || !has_ended(identity))
+      continue;
+    read_heartbeat(r, as_string(store_->get(heartbeat_key(r))));  // it may just have left
+    bool has_left = false;
+    {
+      const std::lock_guard lock(mutex_);
+      ranks_[r].has_ended = true;
+      has_left = ranks_[r].has_left;
+    }
+    if (!has_left)
+      set_failure(with_stall_note(text("rank ", r, " (process ", identity.pid, " on ",
+                                       identity.host, ") exited without an error message; it ",
+                                       status_of(static_cast<int>(r)))),
+                  false);
+  }
+}
+
+void ProcessControlPlane::Watcher::handle_store_loss(const std::string& error) {
+  const bool is_silent =
+      error.find("timed out") != std::string::npos || error.find("timeout") != std::string::npos;
+  const std::string what = is_silent ? text("has not answered for ", seconds_text(facts_.deadline))
+                                     : std::string("is gone");
+  std::string reason = text("the launcher's store, which connects the ranks, ", what);
+  if (!facts_.store_of_launcher)
+    reason = text("rank 0 (process ", facts_.identities[0].pid, " on ", facts_.identities[0].host,
+                  "), which hosts the ranks' store, ", what, "; it ", status_of(0));
+  bool is_fine = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_store_lost_ = true;
+    is_fine = is_leaving_ || (!facts_.store_of_launcher && ranks_[0].has_left);
+  }
+  if (!is_fine) set_failure(with_stall_note(reason), true);
+}
+
+bool ProcessControlPlane::Watcher::may_stop() {
+  const std::lock_guard lock(mutex_);
+  if (is_store_lost_) return true;
+  if (!has_said_goodbye_) return false;
+  if (!facts_.hosts_store) return true;
+  bool all = true;
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    all = all && (static_cast<int>(r) == facts_.rank || ranks_[r].has_left || ranks_[r].has_ended);
+  return all || since(left_) > (failure_ ? time_to_read_failure : facts_.deadline);
+}
+
+void ProcessControlPlane::Watcher::set_failure(const std::string& reason, bool is_published) {
+  const std::lock_guard lock(mutex_);
+  if (failure_ && (is_published_ || !is_published)) return;
+  failure_ = reason;
+  is_published_ = is_published;
+}
+
+void ProcessControlPlane::Watcher::fail(const std::string& reason) {
+  set_failure(reason, false);
+  poll_now(milliseconds(300));
+  abort_list_->abort_all(with_stall_note(*failure()));
+}
+
+std::optional<std::string> ProcessControlPlane::Watcher::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void ProcessControlPlane::Watcher::report_status(std::string status) {
+  for (char& letter : status)
+    if (letter == '\t') letter = ' ';
+  const std::lock_guard lock(mutex_);
+  status_ = std::move(status);
+  reported_at_ = steady_clock::now();
+}
+
+void ProcessControlPlane::Watcher::poll_now(milliseconds most) {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t next = polls_begun_ + 1;
+  is_poll_requested_ = true;
+  wake_.notify_all();
+  polled_.wait_for(lock, most, [&] { return polls_ >= next || has_ended_; });
+}
+
+// While the store does not answer, only its host is known to be silent.
+std::string ProcessControlPlane::Watcher::silence(int rank, Time now) const {
+  const Rank& known = ranks_[static_cast<std::size_t>(rank)];
+  if (known.has_left) return ", and has left";
+  if (known.has_ended) return ", and has ended";
+  if (const auto stall = recent_stall(now); stall > milliseconds::zero())
+    return text(", as far as rank ", facts_.rank, " knows, which itself did not run for ",
+                seconds_text(stall));
+  const bool is_holder = rank == 0 && !facts_.store_of_launcher;
+  const auto silent =
+      std::chrono::duration_cast<milliseconds>((is_holder ? now : polled_at_) - known.seen);
+  if (silent < shortest_silence) return "";
+  return text(", and has sent no heartbeat for ", seconds_text(silent));
+}
+
+std::string ProcessControlPlane::Watcher::silent_ranks(const std::vector<int>& but) const {
+  std::string all;
+  {
+    const std::lock_guard lock(mutex_);
+    if (recent_stall(steady_clock::now()) > milliseconds::zero()) return all;
+  }
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+    if (std::find(but.begin(), but.end(), rank) != but.end()) continue;
+    bool is_silent = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_silent = rank != facts_.rank && !silence(rank, steady_clock::now()).empty();
+    }
+    if (is_silent) all += text("; rank ", rank, " ", status_of(rank));
+  }
+  return all;
+}
+
+std::string ProcessControlPlane::Watcher::status_of(int rank) const {
+  const std::lock_guard lock(mutex_);
+  const auto now = steady_clock::now();
+  const bool is_self = rank == facts_.rank;
+  const Rank& known = ranks_.at(static_cast<std::size_t>(rank));
+  const std::string& status = is_self ? status_ : known.status;
+  const auto ago = std::chrono::duration_cast<milliseconds>(
+      is_self ? now - reported_at_ : now - known.seen + known.status_age);
+  const std::string said = status.empty()
+                               ? text("has reported nothing for ", seconds_text(ago))
+                               : text("last reported '", status, "' ", seconds_text(ago), " ago");
+  return said + (is_self ? "" : silence(rank, now));
+}
+
+std::optional<std::string> ProcessControlPlane::Watcher::describe_left_rank(
+    const std::vector<int>& ranks) const {
+  const std::lock_guard lock(mutex_);
+  for (const int rank : ranks) {
+    const Rank& known = ranks_.at(static_cast<std::size_t>(rank));
+    if (known.has_left)
+      return text("rank ", rank, " has left",
+                  known.status.empty() ? "" : text(", having last reported '", known.status, "'"));
+  }
+  return {};
+}
+
+std::optional<int> ProcessControlPlane::Watcher::first_silent_rank(
+    const std::vector<int>& ranks) const {
+  const std::lock_guard lock(mutex_);
+  if (recent_stall(steady_clock::now()) > milliseconds::zero()) return {};
+  for (const int rank : ranks)
+    if (since(ranks_.at(static_cast<std::size_t>(rank)).seen) >
+        2 * poll_interval + milliseconds(100))
+      return rank;
+  return {};
+}
+
+void ProcessControlPlane::Watcher::goodbye() {
+  const std::lock_guard lock(mutex_);
+  is_leaving_ = is_poll_requested_ = true;
+  left_ = steady_clock::now();
+  wake_.notify_all();
+}
+
+bool ProcessControlPlane::Watcher::wait_for_end(milliseconds most) {
+  std::unique_lock lock(mutex_);
+  return polled_.wait_for(lock, most, [&] { return has_ended_; });
+}
+
+}  // namespace trestle::comm

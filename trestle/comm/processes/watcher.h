@@ -1,0 +1,90 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trestle/comm/processes/process_control_plane.h"
+
+namespace trestle::comm {
+
+// The thread of a ProcessControlPlane, and what it knows of all ranks. The thread may be detached
+// in a call to the store that never returns, so it owns everything that it uses.
+class ProcessControlPlane::Watcher {
+ public:
+  Watcher(Facts facts, c10::intrusive_ptr<c10d::Store> store,
+          std::shared_ptr<AbortList> abort_list);
+
+  void run();  // returns when goodbye() has been called and published
+
+  // Sets the reason if there is none yet, and waits up to 0.3 s until it is published in the store.
+  void fail(const std::string& reason);
+  std::optional<std::string> failure() const;
+  void report_status(std::string status);
+  std::string status_of(int rank) const;
+  // Makes the thread poll at once, and waits for that, at most `most`.
+  void poll_now(std::chrono::milliseconds most);
+  std::string silent_ranks(const std::vector<int>& but) const;
+  // "rank 2 has left, having last reported 'forward 3'", for the first of these ranks that has
+  // left.
+  std::optional<std::string> describe_left_rank(const std::vector<int>& ranks) const;
+  std::optional<int> first_silent_rank(const std::vector<int>& ranks) const;
+  // The reason, preceded by how long this process was stopped, if that was just now.
+  std::string with_stall_note(std::string reason) const;
+  const Facts& facts() const { return facts_; }
+
+  void goodbye();
+  bool wait_for_end(std::chrono::milliseconds most);
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Rank {
+    std::string heartbeat, status;
+    std::chrono::milliseconds status_age{};  // the beat, how long
+    Time seen = {};                          // the beat changed
+    bool has_left = false, has_ended = false;
+  };
+
+  void poll();
+  void publish_failure();
+  void read_heartbeat(std::size_t rank, const std::string& heartbeat);
+  void check_local_processes();
+  void handle_store_loss(const std::string& error);
+  bool may_stop();
+  void set_failure(const std::string& reason, bool is_published);
+  std::pair<std::string, bool> own_heartbeat();  // also returns whether it is a goodbye
+  bool store_host_has_ended();
+  void pause(std::unique_lock<std::mutex>& lock);
+  void note_stall(Time since, std::chrono::milliseconds expected);
+  std::chrono::milliseconds shortest_stall() const;
+  std::chrono::milliseconds recent_stall(Time now) const;  // the caller holds the lock
+  std::string silence(int rank, Time now) const;
+
+  const Facts facts_;
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::shared_ptr<AbortList> abort_list_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, polled_;
+  std::vector<Rank> ranks_;
+  std::string status_;
+  Time reported_at_, polled_at_, left_ = {};
+  // When the current sleep ends; when the last stall ended, and how long it was.
+  Time wakes_at_ = {}, resumed_at_ = {};
+  std::chrono::milliseconds stalled_for_{};
+  std::uint64_t heartbeats_ = 0, polls_begun_ = 0, polls_ = 0;
+  std::optional<std::string> failure_;
+  bool is_sleeping_ = false, is_published_ = false, is_poll_requested_ = false, is_leaving_ = false,
+       has_said_goodbye_ = false;
+  bool is_store_lost_ = false, has_ended_ = false;
+};
+
+}  // namespace trestle::comm

@@ -1,0 +1,128 @@
+#include "trestle/comm/threads/spawn.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/comm/rank_error.h"
+#include "trestle/comm/threads/thread_board.h"
+#include "trestle/comm/threads/thread_world.h"
+#include "trestle/device/threads.h"
+#include "trestle/device/vector_math.h"
+
+namespace trestle::comm {
+namespace {
+
+// The first failure of all ranks.
+class FirstFailure {
+ public:
+  // Call it in a catch block.
+  void record(ThreadBoard& board, int rank) {
+    const std::string reason = text("rank ", rank, " failed: ", message());
+    {
+      const std::lock_guard lock(mutex_);
+      if (!error_ || (is_echo_ && !is<RankError>())) {
+        error_ = std::current_exception();
+        rank_ = rank;
+        is_echo_ = is<RankError>();
+      }
+    }
+    board.fail(reason);
+  }
+
+  void raise() {
+    if (!error_) return;
+    if (is_echo_) std::rethrow_exception(error_);  // its message names the rank already
+    const std::string context = text("on rank ", rank_);
+    try {
+      std::rethrow_exception(error_);
+    } catch (Error& error) {
+      error.add_context(context);
+      throw;
+    } catch (c10::Error& error) {
+      error.add_context(context);
+      throw;
+    }
+  }
+
+ private:
+  static std::string message() {
+    try {
+      throw;
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      return error.what();
+    } catch (...) {
+      return "unknown exception";
+    }
+  }
+
+  template <class Type>
+  static bool is() {
+    try {
+      throw;
+    } catch (const Type&) {
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+
+  std::mutex mutex_;
+  std::exception_ptr error_;
+  int rank_ = 0;
+  // error_ is a RankError: a rank that was woken by the failure may get here before the rank that
+  // failed.
+  bool is_echo_ = false;
+};
+
+}  // namespace
+
+void check_thread_ranks(int ranks) {
+  if (ranks >= 1 && ranks <= most_thread_ranks) return;
+  throw UsageError(text("cannot start ", ranks, " ranks as threads"),
+                   {.hint = text("Use 1 to ", most_thread_ranks, " ranks.")});
+}
+
+void run_thread_ranks(int ranks, const SpawnOptions& options,
+                      const std::function<void(World&)>& function) {
+  check_thread_ranks(ranks);
+  if (options.threads < 0 || options.threads > most_threads())
+    throw UsageError(text("cannot run an operator on ", options.threads, " threads"));
+  const int threads = options.threads > 0 ? options.threads : std::max(1, core_count() / ranks);
+  const auto board = std::make_shared<ThreadBoard>(ranks);
+  FirstFailure failure;
+  warm_up_vector_math();
+  std::vector<std::thread> running;
+  for (int rank = 0; rank < ranks; ++rank) {
+    running.emplace_back([&, rank] {
+      std::optional<World> world;  // destroyed after the failure is recorded
+      try {
+        set_own_threads(threads);
+        world.emplace(thread_world(board, {.rank = rank,
+                                           .size = ranks,
+                                           .local_rank = rank,
+                                           .local_size = ranks,
+                                           .backend = "threads",
+                                           .started_by = "spawn",
+                                           .deadline = options.deadline}));
+        function(*world);
+        board->leave(rank);
+      } catch (...) {
+        failure.record(*board, rank);
+      }
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+  board->fail("the ranks of this world have ended");  // releases messages that no rank received
+  failure.raise();
+}
+
+}  // namespace trestle::comm

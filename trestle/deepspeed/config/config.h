@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trestle/optim/options/optimizer_options.h"
+
+// A run as described by DeepSpeed's JSON configuration. Needs no torch.
+//
+//   DeepspeedConfig config = read_deepspeed_config("ds_config.json", /*ranks=*/4);
+//   std::cout << to_text(config);
+//
+// Members have the names and units used elsewhere in trestle. Keys that the file leaves out have
+// DeepSpeed's defaults. docs/deepspeed.md lists the keys and their meaning.
+namespace trestle::recipe {
+
+// The loss scale of fp16.
+struct DeepspeedScaler {
+  bool dynamic = true;
+  double initial_scale = 65536;  // the fixed scale if not dynamic
+  double growth_factor = 2, backoff_factor = 0.5;
+  std::int64_t growth_interval = 1000;  // consecutive good steps before the scale grows
+  std::int64_t hysteresis = 2;          // overflows before it shrinks
+  // True: every good step restarts the count of overflows. False: only a growth of the scale does.
+  bool consecutive_hysteresis = false;
+  double lowest_scale = 1;
+};
+
+// One of DeepSpeed's schedules, with its names. Only the members of its type are used.
+struct DeepspeedSchedule {
+  std::string type;  // WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest
+  // WarmupLR, WarmupDecayLR. WarmupCosineLR has multiples of the optimizer's rate instead.
+  double warmup_min_lr = 0, warmup_max_lr = 1e-3;
+  double warmup_min_ratio = 0, cos_min_ratio = 1e-4;
+  std::int64_t warmup_num_steps = 1000;
+  std::string warmup_type = "log";   // or linear
+  std::int64_t total_num_steps = 0;  // WarmupDecayLR, WarmupCosineLR
+  // OneCycle
+  double cycle_min_lr = 0, cycle_max_lr = 0;
+  std::int64_t cycle_first_step_size = 2000, cycle_second_step_size = 2000;
+  std::int64_t cycle_first_stair_count = 0, cycle_second_stair_count = 0;
+  std::int64_t decay_step_size = 0;
+  double decay_lr_rate = 0;
+  bool cycle_momentum = true;
+  double cycle_min_mom = 0.8, cycle_max_mom = 0.9, decay_mom_rate = 0;
+  // LRRangeTest
+  double lr_range_test_min_lr = 1e-3, lr_range_test_step_rate = 1;
+  std::int64_t lr_range_test_step_size = 2000;
+  bool lr_range_test_staircase = false;
+};
+
+struct DeepspeedConfig {
+  std::string file;
+  int ranks = 1;  // data-parallel ranks
+
+  // In examples. train_batch, for one optimizer step, is micro_batch * accumulate * ranks.
+  std::int64_t train_batch = 0, micro_batch = 0, accumulate = 0;
+  bool drop_last = false;  // drop an epoch's last batch if it is smaller
+
+  std::int64_t stage = 0;
+  std::string level() const;                 // none, optimizer_state, gradients or parameters
+  std::int64_t reduce_bucket = 500'000'000;  // elements, not bytes
+  bool ignore_unused = true;                 // false: a parameter without a gradient is an error
+  std::int64_t shard_ranks = 0;              // ranks in a shard group (mics_shard_size); 0: all
+  bool offload_optimizer = false, offload_parameters = false;  // to the CPU
+
+  std::string precision = "fp32";  // of computation: fp32, fp16, bf16; weights stay fp32
+  std::string communication = {};  // dtype of gradient communication; empty: not given
+  DeepspeedScaler scaler = {};     // for fp16
+
+  std::optional<optim::OptimizerOptions> optimizer = {};  // nothing: the program's own
+  std::optional<DeepspeedSchedule> schedule = {};
+  double clip_grad_norm = 0;  // 0: no clipping
+
+  // A line for each key that has no effect in trestle, with the reason.
+  std::vector<std::string> without_effect = {};
+  // A line for each key whose meaning differs from its name.
+  std::vector<std::string> notes = {};
+};
+
+// Reads a JSON file (comments are allowed) for `ranks` data-parallel ranks. Throws UsageError for a
+// missing file, invalid JSON, unknown keys (with the nearest known one), wrong types, values out of
+// range, "auto", batch sizes that contradict each other, and features that trestle lacks. The
+// message has a line for every problem in the file.
+DeepspeedConfig read_deepspeed_config(const std::filesystem::path& path, int ranks);
+
+// The same for text; `file` is its name in messages.
+DeepspeedConfig parse_deepspeed_config(std::string_view json, const std::string& file, int ranks);
+
+// The text for settings that the file leaves out.
+struct DeepspeedOwn {
+  std::string optimizer = "the program's own";
+  std::string schedule = "none";
+  std::string clipping = "none";
+  std::string precision = {};  // instead of the file's
+};
+
+// The resolved configuration as text, a line for each setting, and the keys without effect.
+std::string to_text(const DeepspeedConfig& config, const DeepspeedOwn& own = {});
+
+}  // namespace trestle::recipe

@@ -1,0 +1,110 @@
+#include "trestle/parallel/parallelize.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/device/named_tensors.h"
+#include "trestle/parallel/stage_replicas.h"
+#include "trestle/sharding/norm_over_ranks.h"
+#include "trestle/sharding/sharded.h"
+
+namespace trestle {
+class Parallel::Impl {
+ public:
+  Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions given);
+
+  ParallelOptions options;
+  std::shared_ptr<parallel::StageReplicas> hooks;  // null where nothing is replicated
+  std::optional<Pipeline> pipeline;
+  comm::Group stages;  // of the pipeline; not valid where one rank has all stages
+  sharding::RankGroups ranks;
+};
+
+Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions given)
+    : options(std::move(given)) {
+  const auto& layout = mesh.layout();
+  for (const auto& dimension : layout.dimensions()) {
+    if (dimension.name != options.pipeline && dimension.name != options.replicate &&
+        dimension.name != options.shard)
+      throw UsageError(
+          text("the mesh has a dimension '", dimension.name, "' that is neither '",
+               options.pipeline, "' nor '", options.replicate, "' nor '", options.shard, "'"),
+          {.hint = "Name the dimensions in ParallelOptions."});
+  }
+  PipelineOptions own = options.options;
+  if (layout.has(options.pipeline) && layout.size(options.pipeline) > 1)
+    stages = own.group = mesh.group(options.pipeline);
+  const bool has_replicas = layout.has(options.replicate) || layout.has(options.shard);
+  const ShardOptions shard{.level = options.level,
+                           .replicate = options.replicate,
+                           .shard = options.shard,
+                           .unused_parameters = UnusedParameters::Find};
+  if (has_replicas) {
+    ranks = sharding::rank_groups(mesh, shard);
+    own.replicas.group = ranks.all;
+    own.replicas.hooks = hooks = std::make_shared<parallel::StageReplicas>(ranks, shard);
+  }
+  pipeline.emplace(model, own);
+  if (hooks) hooks->take_parameters(*pipeline, mesh);
+}
+
+Parallel::Parallel(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions options)
+    : impl_(std::make_unique<Impl>(model, mesh, std::move(options))) {}
+Parallel::Parallel(Parallel&&) noexcept = default;
+Parallel& Parallel::operator=(Parallel&&) noexcept = default;
+Parallel::~Parallel() = default;
+
+StepResult Parallel::step(const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss,
+                          StepOptions options) {
+  return impl_->pipeline->step(input, target, loss, options);
+}
+
+at::Tensor Parallel::evaluate(const at::Tensor& input) { return impl_->pipeline->evaluate(input); }
+
+NamedTensors Parallel::stage_parameters(int stage) const {
+  if (impl_->hooks) return impl_->hooks->stage(stage).named_parameters();
+  const auto own = impl_->pipeline->stage_parameters(stage);
+  NamedTensors named;
+  for (const auto& one : impl_->pipeline->named_parameters())
+    for (const auto& tensor : own)
+      if (tensor.is_same(one.second)) named.push_back(one);
+  return named;
+}
+
+NamedTensors Parallel::named_parameters() const {
+  NamedTensors all;
+  for (int stage = 0; stage < impl_->pipeline->stage_count(); ++stage) {
+    if (!impl_->pipeline->has_stage(stage)) continue;
+    for (auto& one : stage_parameters(stage)) all.push_back(std::move(one));
+  }
+  return all;
+}
+
+std::vector<at::Tensor> Parallel::parameters() const { return without_names(named_parameters()); }
+
+void Parallel::zero_grad() {
+  impl_->pipeline->zero_grad();
+  for (const auto& [name, tensor] : named_parameters()) tensor.mutable_grad().reset();
+}
+
+// The norm of all stages and shards: one small reduction for each dimension.
+double Parallel::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
+  if (impl_->options.level == ShardLevel::None)
+    return impl_->pipeline->clip_grad_norm(max_norm, clip);
+  return sharding::clip_over_ranks(parameters(), {impl_->ranks.shard, impl_->stages}, max_norm,
+                                   clip);
+}
+
+Pipeline& Parallel::pipeline() { return *impl_->pipeline; }
+const Pipeline& Parallel::pipeline() const { return *impl_->pipeline; }
+
+Sharded* Parallel::sharded(int stage) const {
+  return impl_->hooks ? &impl_->hooks->stage(stage) : nullptr;
+}
+
+int Parallel::replicas() const { return impl_->hooks ? impl_->ranks.all.size() : 1; }
+int Parallel::replica() const { return impl_->hooks ? impl_->ranks.all.rank() : 0; }
+
+}  // namespace trestle

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trestle/device/named_tensors.h"
+#include "trestle/mesh/device_mesh.h"
+#include "trestle/pipeline/pipeline.h"
+#include "trestle/sharding/options.h"
+
+namespace trestle {
+
+namespace nn {
+class Layers;
+}
+class Sharded;
+
+// The names of the mesh's dimensions. A mesh need not have all of them.
+struct ParallelOptions {
+  std::string pipeline = "pipeline";    // stages, one after the other
+  std::string replicate = "replicate";  // pipelines that share each batch
+  std::string shard = "shard";          // the same, with their state sharded at `level`
+  ShardLevel level = ShardLevel::None;
+  // The mesh sets `group` and `replicas`. With `optimizer` step() clips by the norm of all stages
+  // and shards, and each rank steps its own shards.
+  PipelineOptions options = {};
+};
+
+// A model on the ranks of a mesh: a pipeline along one dimension, replicated along the other ones.
+// Each replica takes its share of the batch. Loss and gradients equal those of the plain model on
+// the whole batch.
+//
+//   trestle::DeviceMesh mesh(world, {{"pipeline", 2}, {"replicate", 2}});
+//   auto parallel =
+//       trestle::parallelize(net, mesh, {.options = {.balance = {2, 2}, .micro_batches = 4}});
+//   auto optimizer = trestle::optim::make_optimizer(parallel.parameters(), {.name = "adamw"});
+//   // This replica's share of the batch:
+//   auto result = parallel.step(image, mask, trestle::nn::cross_entropy());
+//   parallel.clip_grad_norm(1.0);
+//   optimizer->step();
+//
+// At the levels above None parameters() are this rank's shards, as those of a Sharded. A step
+// unshards a stage's parameters before their first use and frees them after the stage's last
+// backward.
+class Parallel {
+ public:
+  Parallel(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions options = {});
+  Parallel(Parallel&&) noexcept;
+  Parallel& operator=(Parallel&&) noexcept;
+  ~Parallel();
+
+  // As Pipeline::step(), with this replica's share of the batch. The shares may have different
+  // sizes if the loss is a mean over samples.
+  StepResult step(const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss,
+                  StepOptions options = {});
+  at::Tensor evaluate(const at::Tensor& input);  // evaluates this replica's input
+
+  // This rank's parameters or shards, for an optimizer; stage_parameters(): those of one stage.
+  std::vector<at::Tensor> parameters() const;
+  NamedTensors named_parameters() const;
+  NamedTensors stage_parameters(int stage) const;
+  void zero_grad();
+  double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options = {});
+
+  Pipeline& pipeline();
+  const Pipeline& pipeline() const;
+  // The stage's engine; null where nothing is replicated or sharded. The stage must be on this
+  // rank.
+  Sharded* sharded(int stage) const;
+  int replicas() const;  // pipelines that share each batch
+  int replica() const;   // the number of this one
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+inline Parallel parallelize(const nn::Layers& model, const DeviceMesh& mesh,
+                            ParallelOptions options = {}) {
+  return {model, mesh, std::move(options)};
+}
+
+}  // namespace trestle

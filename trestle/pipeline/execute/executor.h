@@ -1,0 +1,70 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "trestle/comm/job_thread.h"
+#include "trestle/pipeline/execute/mini_batch_state.h"
+
+namespace trestle::pipeline {
+
+// Which of the table's actions run: with a caller's own backward, the forwards now and the rest
+// later.
+enum class Phase { Both, Forward, Backward };
+
+// Runs each rank's list of actions.
+class Executor {
+ public:
+  // One worker thread a rank, with `threads` intra-op threads; 0 = the cores divided by the ranks.
+  // If all devices are the plain cpu there are no workers: the calling thread runs the actions of
+  // all ranks, each as soon as its inputs are there. With `own_rank`, only that rank's actions run
+  // in this process; 0 threads = those of the calling thread.
+  Executor(int ranks, const StageList& stages, int threads, std::optional<int> own_rank);
+
+  // Runs one phase of the state's table. Returns when all ranks are done. If one fails, all others
+  // are cancelled and the first failure is thrown: it keeps its type, and its message gains stage,
+  // micro-batch and shapes.
+  void run(MiniBatchState& state, Phase phase);
+
+  // The same in the calling thread, for every kind of device: for a caller's backward that runs on
+  // an autograd device thread, which must never wait for another thread.
+  void run_here(MiniBatchState& state, Phase phase);
+
+  // Runs `job` on a rank's worker, or in the calling thread if there are no workers. Throws what
+  // `job` throws.
+  void run_on(int rank, const std::function<void()>& job);
+  // Runs job(rank) on all workers at the same time; without workers, one after the other. Over
+  // ranks both functions run only the own rank's jobs.
+  void run_on_all(const std::function<void(int rank)>& job);
+
+  int ranks() const { return ranks_; }
+  // Intra-op threads of an action that sets no number.
+  int threads() const { return threads_; }
+
+ private:
+  void run_own(MiniBatchState& state, Phase phase);
+
+  int ranks_;
+  std::optional<int> own_rank_;
+  int threads_ = 0;
+  std::vector<at::Device> devices_;
+  bool in_caller_;       // there are no workers
+  std::mutex hand_out_;  // so that all workers get the runs of two threads in one order
+  std::recursive_mutex callers_turn_;
+  std::vector<std::unique_ptr<comm::JobThread>> workers_;
+};
+
+// Runs one action. A receive waits for its message.
+void execute(MiniBatchState& state, const schedule::Action& action);
+
+// The transfer of a SEND or RECV.
+schedule::Transfer transfer_of(const MiniBatchState& state, const schedule::Action& action);
+
+// Whether a table that a user passes may contain this kind of action. The pipeline adds reductions,
+// norms and optimizer steps itself.
+bool allowed_in_user_table(schedule::Kind kind);
+
+}  // namespace trestle::pipeline

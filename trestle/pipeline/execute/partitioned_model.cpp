@@ -1,0 +1,116 @@
+#include "trestle/pipeline/execute/partitioned_model.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/device/layer_scope.h"
+#include "trestle/nn/error_context.h"
+
+namespace trestle::pipeline {
+namespace {
+
+void move_layer(const nn::Layer& layer, at::Device device, at::MemoryFormat format) {
+  try {
+    const LayerScope scope(layer.name);
+    layer.to(device);  // makes the layer first if needed: one at a time
+    layer.to(format);
+  } catch (...) {
+    nn::rethrow_with_context(
+        text("while making and moving layer '", layer.name, "' to ", device_name(device)));
+  }
+}
+
+StageList make_stages(const nn::Graph& graph, const Cut& cut, const std::vector<Device>& devices,
+                      at::MemoryFormat format, const std::vector<int>& rank_of_stage,
+                      std::optional<int> own_rank) {
+  std::vector<Stage> stages;
+  for (std::size_t s = 0; s < cut.stages.size(); ++s) {
+    if (own_rank && rank_of_stage[s] != *own_rank) continue;
+    const at::Device device = devices[devices.size() == 1 ? 0 : stages.size()].torch;
+    try {
+      for (int i = cut.stages[s].first_layer; i < cut.stages[s].last_layer; ++i)
+        move_layer(graph.layers[i], device, format);
+    } catch (...) {
+      nn::rethrow_with_context(text("in stage ", s));
+    }
+    stages.emplace_back(graph, cut, static_cast<int>(s), device);
+  }
+  nn::check(graph);  // new layers may share parameters across stages
+  return {static_cast<int>(cut.stages.size()), std::move(stages)};
+}
+
+int rank_count(const std::vector<int>& rank_of_stage) {
+  return *std::max_element(rank_of_stage.begin(), rank_of_stage.end()) + 1;
+}
+
+template <class Get>
+NamedTensors named_of(const std::vector<nn::Layer>& layers, Get get) {
+  NamedTensors all;
+  for (const auto& layer : layers) {
+    for (auto& [name, tensor] : get(layer))
+      all.emplace_back(layer.name + "." + name, std::move(tensor));
+  }
+  return all;
+}
+
+bool one_virtual_device_each(const StageList& stages, const std::vector<int>& rank_of_stage) {
+  std::map<int, at::Device> device_of_rank;
+  std::map<std::string, int> rank_of_device;
+  for (const Stage& stage : stages) {
+    const at::Device device = stage.device();
+    const int rank = rank_of_stage[stage.index()];
+    if (!device.is_privateuseone() ||
+        device_of_rank.try_emplace(rank, device).first->second != device ||
+        rank_of_device.try_emplace(device.str(), rank).first->second != rank)
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+PartitionedModel::PartitionedModel(nn::Graph model, const std::vector<int>& balance,
+                                   const std::vector<Device>& devices,
+                                   const std::vector<int>& rank_of_stage, int threads,
+                                   at::MemoryFormat format, std::optional<int> own_rank)
+    : graph(std::move(model)),
+      cut(pipeline::cut(graph, balance)),
+      stages(make_stages(graph, cut, devices, format, rank_of_stage, own_rank)),
+      executor(rank_count(rank_of_stage), stages, threads, own_rank),
+      one_device_each(one_virtual_device_each(stages, rank_of_stage)),
+      can_lend_cores(one_device_each && !own_rank) {}
+
+std::vector<nn::Layer> PartitionedModel::layers() const {
+  std::vector<nn::Layer> result;
+  for (const Stage& stage : stages)
+    result.insert(result.end(), graph.layers.begin() + stage.plan().first_layer,
+                  graph.layers.begin() + stage.plan().last_layer);
+  return result;
+}
+
+NamedTensors PartitionedModel::named_parameters() const {
+  return named_of(layers(), [](const nn::Layer& layer) { return layer.named_parameters(); });
+}
+
+NamedTensors PartitionedModel::named_buffers() const {
+  return named_of(layers(), [](const nn::Layer& layer) { return layer.named_buffers(); });
+}
+
+void PartitionedModel::remember(const MiniBatchState& step) {
+  std::lock_guard lock(record_mutex_);
+  record_ = step.record;
+  table_ = step.table();
+}
+
+std::pair<schedule::Timeline, double> PartitionedModel::timeline_and_begin() const {
+  std::lock_guard lock(record_mutex_);
+  if (table_.stages == 0) return {};
+  return {record_.timeline(table_), record_.begin};
+}
+
+schedule::Timeline PartitionedModel::timeline() const { return timeline_and_begin().first; }
+
+}  // namespace trestle::pipeline

@@ -1,0 +1,237 @@
+#include "trestle/pipeline/profile/profile.h"
+
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "trestle/base/error.h"
+#include "trestle/base/median.h"
+#include "trestle/base/stopwatch.h"
+#include "trestle/device/device.h"
+#include "trestle/device/event.h"
+#include "trestle/device/threads.h"
+#include "trestle/device/transfer.h"
+#include "trestle/device/unlimited_budgets.h"
+#include "trestle/nn/boundary.h"
+#include "trestle/nn/buffer_keeper.h"
+#include "trestle/nn/gradient_keeper.h"
+#include "trestle/pipeline/profile/profile_memory.h"
+#include "trestle/pipeline/profile/profile_optimizer.h"
+#include "trestle/pipeline/profile/profile_over_ranks.h"
+
+namespace trestle::pipeline {
+namespace {
+
+constexpr double seconds_for_each_stage = 0.25;
+constexpr int least_repeats = 3;
+
+// Measures a whole-batch loss, on one copy of the micro-batch's output for each micro-batch. Its
+// time is spread over all B.
+void measure_loss(const ProfiledStage& profiled, std::size_t micro_batches,
+                  simulate::StageCost& cost) {
+  const Stage& stage = *profiled.stage;
+  Pass pass = profiled.new_pass();
+  profiled.forward(pass, GraphMode::None);
+  const std::vector<at::Tensor> outputs(micro_batches, pass.model_outputs.at(0).detach());
+  const at::Tensor targets = profiled.target.defined()
+                                 ? at::cat(std::vector<at::Tensor>(micro_batches, profiled.target))
+                                 : profiled.target;
+  const at::AutoGradMode grad(true);
+  double fastest = 0;
+  for (int round = 0; round <= least_repeats; ++round) {
+    const Bytes before = memory_usage(stage.device()).current;
+    reset_peak_memory(stage.device());
+    const Stopwatch watch;
+    {
+      nn::GradientSink sink(1);
+      const at::Tensor whole = sink.begin(0, at::cat(outputs));
+      profiled.loss->value(whole, targets).backward();
+      device::synchronize(stage.device());
+      cost.loss_kept = bytes_of({sink.gradient(0)});
+    }
+    const double took = watch.seconds();
+    fastest = round < 2 ? took : std::min(fastest, took);
+    // In a step the target is copied to the device during the loss.
+    cost.loss_transient = std::max<Bytes>(
+        0, memory_usage(stage.device()).peak - before - cost.loss_kept + bytes_of({targets}));
+  }
+  cost.output_kept += bytes_of({outputs[0]});
+  if (nn::is_part_of_more(outputs[0]))  // a step keeps a copy of a view
+    cost.saved += bytes_of({outputs[0]});
+  cost.backward += fastest / static_cast<double>(micro_batches);
+}
+
+// Measures times, while all other stages run too. The first round only warms up caches and
+// allocators.
+void measure_times(const ProfiledStage& profiled, simulate::StageCost& cost) {
+  const Stage& stage = *profiled.stage;
+  std::vector<double> without_graph, forward, backward;
+  const Stopwatch watch;
+  for (int round = 0; round <= least_repeats || watch.seconds() < seconds_for_each_stage; ++round) {
+    Pass without = profiled.new_pass();
+    Pass pass = profiled.new_pass();
+    device::synchronize(stage.device());
+    const double start = watch.seconds();
+    profiled.forward(without, GraphMode::Recompute);
+    device::synchronize(stage.device());
+    const double plain = watch.seconds();
+    without = Pass();
+    const double begin_forward = watch.seconds();
+    const auto produced = profiled.forward(pass, GraphMode::Keep);
+    device::synchronize(stage.device());
+    const double middle = watch.seconds();
+    const nn::Values gradients = profiled.gradients();
+    device::synchronize(stage.device());
+    const double ready = watch.seconds();
+    profiled.backward(pass, gradients);
+    device::synchronize(stage.device());
+    const double end = watch.seconds();
+    if (round == 0) continue;
+    without_graph.push_back(plain - start);
+    forward.push_back(middle - begin_forward);
+    backward.push_back(end - ready);
+  }
+  cost.forward_no_graph = median(without_graph);
+  cost.forward = cost.recompute = median(forward);
+  cost.backward = median(backward);
+  cost.input_grad = cost.weight_grad = cost.backward / 2;
+}
+
+void measure_speed_up(const ProfiledStage& profiled, int threads, simulate::StageCost& cost) {
+  simulate::StageCost alone = cost;
+  const DeviceThreads lent(profiled.stage->device(), threads);
+  measure_times(profiled, alone);
+  cost.lent_speed_up = (cost.forward + cost.backward) / (alone.forward + alone.backward);
+}
+
+// A smaller micro-batch may need more memory than a larger one: libtorch may choose another kernel.
+void raise_bytes(simulate::Costs& costs, const simulate::Costs& least) {
+  using simulate::StageCost;
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    for (const auto bytes : {&StageCost::saved, &StageCost::kept_for_recompute,
+                             &StageCost::recompute_excess, &StageCost::transient_forward,
+                             &StageCost::transient_no_graph, &StageCost::transient_recompute,
+                             &StageCost::transient_backward, &StageCost::transient_first_backward})
+      costs.stages[s].*bytes = std::max(costs.stages[s].*bytes, least.stages[s].*bytes);
+  }
+  for (std::size_t r = 0; r < costs.routes.size(); ++r)  // its graph may save less of a message
+    costs.routes[r].saved = std::min(costs.routes[r].saved, least.routes[r].saved);
+}
+
+// Times one message of each route between two devices of this process, as a channel copies it.
+void measure_routes(const PartitionedModel& model, simulate::Costs& costs) {
+  for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
+    if (!model.stages.has(model.cut.routes[r].from_stage) ||
+        !model.stages.has(model.cut.routes[r].to_stage))
+      continue;
+    const at::Device from = model.stages[model.cut.routes[r].from_stage].device();
+    const at::Device to = model.stages[model.cut.routes[r].to_stage].device();
+    if (from == to || costs.routes[r].bytes == 0) continue;
+    const at::Tensor message =
+        at::empty({costs.routes[r].bytes}, at::TensorOptions().device(from).dtype(at::kByte))
+            .fill_(1);
+    to_device(message, to);
+    device::synchronize(to);
+    const Stopwatch watch;
+    to_device(message, to);
+    device::synchronize(to);
+    costs.routes[r].seconds = watch.seconds();
+  }
+}
+
+// Which stages share a device, and whether one thread runs all ranks (see Executor).
+void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
+  std::vector<at::Device> devices;
+  for (const auto& stage : model.stages) {
+    const auto found = std::find(devices.begin(), devices.end(), stage.device());
+    costs.device_of_stage.push_back(static_cast<int>(found - devices.begin()));
+    if (found == devices.end()) devices.push_back(stage.device());
+  }
+  if (std::all_of(devices.begin(), devices.end(), [](auto device) { return device.is_cpu(); }))
+    costs.concurrency = simulate::Concurrency::OneThread;
+}
+
+// All ranks at the same time, as in a step; the stages of one worker one after the other.
+void measure_all_times(PartitionedModel& model, const std::vector<ProfiledStage>& stages_here,
+                       StageExchange& exchange, const StageOptimizerOptions& optimizer,
+                       simulate::Costs& costs) {
+  const auto on_all = [&](const auto& measure_stage) {
+    exchange.barrier();
+    model.executor.run_on_all([&](int rank) {
+      for (const ProfiledStage& profiled : stages_here) {
+        const int stage = profiled.stage->index();
+        if (!exchange.over_ranks() && stage % model.executor.ranks() != rank) continue;
+        std::optional<DeviceThreads> threads;  // as in a step
+        if (model.one_device_each)
+          threads.emplace(profiled.stage->device(), model.executor.threads());
+        measure_stage(profiled, costs.stages[static_cast<std::size_t>(stage)]);
+      }
+    });
+  };
+  on_all(measure_times);
+  if (!optimizer.make) return;
+  on_all([&](const ProfiledStage& profiled, simulate::StageCost& cost) {
+    measure_optimizer(model, *profiled.stage, optimizer, cost);
+  });
+}
+
+std::vector<ProfiledStage> measure_memory(PartitionedModel& model, const ProfiledMiniBatch& batch,
+                                          const nn::Loss& loss, StageExchange& exchange,
+                                          simulate::Costs& costs) {
+  const simulate::Costs empty = costs;
+  std::vector<ProfiledStage> stages_here =
+      profile_memory(model, batch.micro_batches.front(), loss, exchange, costs);
+  if (batch.sizes.back() != batch.sizes.front()) {
+    simulate::Costs smallest = empty;
+    profile_memory(model, batch.micro_batches.back(), loss, exchange, smallest);
+    raise_bytes(costs, smallest);
+  }
+  return stages_here;
+}
+
+}  // namespace
+
+simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch& batch,
+                               const nn::Loss& loss, StageExchange& exchange,
+                               const StageOptimizerOptions& optimizer, int lent_threads) {
+  simulate::Costs costs;
+  costs.stages.resize(model.cut.stages.size());
+  costs.routes.resize(model.cut.routes.size());
+  costs.transfer_mode =
+      exchange.over_ranks() ? simulate::TransferMode::Prefetch : simulate::TransferMode::Pull;
+  if (!exchange.over_ranks()) describe_devices(model, costs);
+  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> buffers;
+  std::vector<at::Device> devices;
+  for (const auto& stage : model.stages) {
+    devices.push_back(stage.device());
+    for (auto& parameter : stage.parameters()) parameters.push_back(parameter);
+    for (auto& buffer : stage.buffers()) buffers.push_back(buffer);
+  }
+  costs.gradients_at_start =
+      std::any_of(parameters.begin(), parameters.end(),
+                  [](const at::Tensor& parameter) { return parameter.grad().defined(); });
+  const nn::BufferKeeper keep_buffers(buffers);
+  const UnlimitedBudgets no_budgets(devices);
+  const nn::GradientKeeper keep_gradients(parameters);
+  const std::vector<ProfiledStage> stages_here =
+      measure_memory(model, batch, loss, exchange, costs);
+  measure_routes(model, costs);
+  if (exchange.over_ranks()) measure_routes_between_ranks(model, exchange, costs);
+  measure_all_times(model, stages_here, exchange, optimizer, costs);
+  for (std::size_t s = 0; lent_threads > 0 && s < stages_here.size(); ++s) {
+    model.executor.run_on(static_cast<int>(s) % model.executor.ranks(),
+                          [&] { measure_speed_up(stages_here[s], lent_threads, costs.stages[s]); });
+  }
+  if (!stages_here.empty() && stages_here.back().whole_batch_loss()) {
+    model.executor.run_on(model.executor.ranks() - 1, [&] {
+      measure_loss(stages_here.back(), batch.micro_batches.size(), costs.stages.back());
+    });
+  }
+  return exchange.over_ranks() ? gather_costs(model, exchange, costs) : costs;
+}
+
+}  // namespace trestle::pipeline

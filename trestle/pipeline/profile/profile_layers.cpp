@@ -1,0 +1,296 @@
+#include "trestle/pipeline/profile/profile_layers.h"
+
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "trestle/base/stopwatch.h"
+#include "trestle/device/device.h"
+#include "trestle/device/event.h"
+#include "trestle/device/transfer.h"
+#include "trestle/device/unlimited_budgets.h"
+#include "trestle/nn/boundary.h"
+#include "trestle/nn/buffer_keeper.h"
+#include "trestle/nn/gradient_keeper.h"
+#include "trestle/nn/training_mode_scope.h"
+#include "trestle/pipeline/profile/profile_memory.h"
+
+namespace trestle {
+namespace {
+
+using nn::ValueId;
+using pipeline::bytes_of;
+
+// Moves a layer, and the layers that own its tied parameters, to a device while it lives.
+class LayersOnDevice {
+ public:
+  LayersOnDevice(const nn::Graph& graph, int layer, at::Device device) {
+    move(graph.layers[static_cast<std::size_t>(layer)], device);
+    for (const auto& tie : graph.ties) {
+      if (tie.layer == layer) move(graph.layers[static_cast<std::size_t>(tie.owner)], device);
+    }
+  }
+  ~LayersOnDevice() {
+    for (const auto& [layer, home] : homes_) layer->to(home);
+  }
+  LayersOnDevice(const LayersOnDevice&) = delete;
+  LayersOnDevice& operator=(const LayersOnDevice&) = delete;
+
+  std::vector<at::Tensor> parameters() const {
+    std::vector<at::Tensor> result;
+    for (const auto& [layer, home] : homes_) {
+      for (auto& parameter : layer->parameters()) result.push_back(parameter);
+    }
+    return result;
+  }
+
+ private:
+  void move(const nn::Layer& layer, at::Device device) {
+    at::Device home = at::kCPU;
+    for (const auto& parameter : layer.parameters()) home = parameter.device();
+    homes_.emplace_back(&layer, home);
+    layer.to(device);
+  }
+  std::vector<std::pair<const nn::Layer*, at::Device>> homes_;
+};
+
+// The arguments of a layer: copies, because it may work in place. Those that would need a gradient
+// in the model need one here.
+struct Arguments {
+  nn::Values values;
+  nn::GradientSink sink;
+};
+
+// [argument] the value that `layer` uses; {model_input - 1, 0} for none.
+std::vector<ValueId> values_used_by(const nn::Graph& graph, int layer) {
+  std::vector<ValueId> result;
+  for (const auto& edge : graph.edges) {
+    if (edge.to_layer != layer) continue;
+    const auto argument = static_cast<std::size_t>(edge.to_argument);
+    if (result.size() <= argument) result.resize(argument + 1, {nn::model_input - 1, 0});
+    result[argument] = {edge.from_layer, edge.from_output};
+  }
+  return result;
+}
+
+Arguments arguments_of(const nn::Graph& graph, int layer,
+                       const std::map<ValueId, at::Tensor>& values, at::Device device) {
+  const std::vector<ValueId> taken = values_used_by(graph, layer);
+  Arguments result{.values = nn::Values(taken.size()), .sink = nn::GradientSink(taken.size())};
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    const auto value = values.find(taken[i]);
+    if (value == values.end() || !value->second.defined()) continue;
+    const at::Tensor copy =
+        device.is_cpu() ? value->second.clone() : to_device(value->second, device);
+    const bool wanted = copy.is_floating_point() && taken[i].layer != nn::model_input;
+    result.values[i] = wanted ? result.sink.begin(i, copy) : copy;
+  }
+  return result;
+}
+
+// Runs a backward. Calls the engine itself: autograd::grad() keeps its results alive in the
+// device's thread for a moment longer.
+void run_layer_backward(const nn::Values& results) {
+  torch::autograd::edge_list roots;
+  std::vector<at::Tensor> gradients;
+  for (const auto& result : results) {
+    if (!result.defined() || !result.requires_grad()) continue;
+    roots.push_back(torch::autograd::impl::gradient_edge(result));
+    gradients.push_back(at::ones_like(result));
+  }
+  if (roots.empty()) return;
+  torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
+                                                        /*create_graph=*/false,
+                                                        /*accumulate_grad=*/true);
+}
+
+class LayerMeter {
+ public:
+  LayerMeter(const nn::Graph& graph, at::Device device) : graph_(graph), device_(device) {}
+
+  plan::LayerProfile measure(const nn::Values& micro_batch) {
+    plan::LayerProfile profile;
+    for (std::size_t i = 0; i < micro_batch.size(); ++i) {
+      const at::Tensor& given = micro_batch[i];
+      add({nn::model_input, static_cast<int>(i)},
+          given.defined() ? to_device(given, at::kCPU).detach() : given, profile);
+    }
+    for (int layer = 0; layer < static_cast<int>(graph_.layers.size()); ++layer)
+      measure_layer(layer, profile);
+    for (const auto& edge : graph_.edges) {
+      auto& value = profile.values[number_.at({edge.from_layer, edge.from_output})];
+      if (value.to.empty() || value.to.back() != edge.to_layer) value.to.push_back(edge.to_layer);
+      if (device_.is_cpu() && edge.to_layer < static_cast<int>(graph_.layers.size()))
+        value.saved_by = value.to;
+    }
+    for (const auto& tie : graph_.ties)
+      profile.together.emplace_back(std::minmax(tie.layer, tie.owner));
+    return profile;
+  }
+
+ private:
+  Bytes current() const { return memory_usage(device_).current; }
+  Bytes peak() const { return memory_usage(device_).peak; }
+
+  void add(ValueId id, const at::Tensor& on_cpu, plan::LayerProfile& profile) {
+    values_[id] = on_cpu;
+    number_[id] = profile.values.size();
+    profile.values.push_back(
+        {.from = id.layer, .to = {}, .saved_by = {}, .bytes = bytes_of({on_cpu})});
+  }
+
+  void measure_layer(int index, plan::LayerProfile& profile) {
+    const nn::Layer& layer = graph_.layers[static_cast<std::size_t>(index)];
+    // One layer at a time, so that a model which fits no device can be measured.
+    const std::shared_ptr<void> for_now = layer.module.make_temporarily();
+    const nn::TrainingModeScope training({layer}, nn::TrainingModeScope::Mode::Train);
+    const nn::BufferKeeper keep_buffers(layer.buffers());
+    const LayersOnDevice on_device(graph_, index, device_);
+    const nn::GradientKeeper keep_gradients(on_device.parameters());
+    profile.layers.push_back({.name = layer.name,
+                              .parameters = bytes_of(layer.parameters()),
+                              .buffers = bytes_of(layer.buffers())});
+    plan::LayerCost& cost = profile.layers.back();
+    measure_time(index, cost);
+    measure_memory(index, cost, profile);
+  }
+
+  // The first round warms up. The faster of the other two counts.
+  void measure_time(int index, plan::LayerCost& cost) {
+    for (int round = 0; round < 3; ++round) {
+      const Arguments arguments = arguments_of(graph_, index, values_, device_);
+      const nn::RunKey key;
+      device::synchronize(device_);
+      const Stopwatch watch;
+      const nn::Values results = nn::run_layer(graph_, index, arguments.values, &key);
+      device::synchronize(device_);
+      const double forward = watch.seconds();
+      run_layer_backward(results);
+      device::synchronize(device_);
+      const double backward = watch.seconds() - forward;
+      const bool better = forward + backward < cost.forward + cost.backward;
+      if (round >= 2 && !better) continue;
+      cost.forward = forward;
+      cost.backward = backward;
+    }
+  }
+
+  // Which results are views of an argument, which own no memory, and which arguments have views.
+  struct Views {
+    std::vector<bool> results, arguments;
+  };
+  static Views find_views(const nn::Values& results, const nn::Values& arguments) {
+    Views views{std::vector<bool>(results.size(), false),
+                std::vector<bool>(arguments.size(), false)};
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      for (std::size_t a = 0; a < arguments.size(); ++a) {
+        if (nn::may_share_memory(results[r], arguments[a]))
+          views.results[r] = views.arguments[a] = true;
+      }
+    }
+    return views;
+  }
+
+  static torch::autograd::edge_list edges_of(const nn::Values& results) {
+    torch::autograd::edge_list edges;
+    for (const auto& result : results) {
+      if (result.defined() && result.requires_grad())
+        edges.push_back(torch::autograd::impl::gradient_edge(result));
+    }
+    return edges;
+  }
+
+  void add_results(int index, const nn::Values& results, plan::LayerProfile& profile) {
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      at::Tensor copy = results[r];
+      if (copy.defined()) copy = to_device(copy.detach(), at::kCPU).clone();
+      add({index, static_cast<int>(r)}, copy, profile);
+    }
+  }
+
+  // Clears the value. Returns how many of its bytes stay in use: the graph has saved them.
+  Bytes clear_and_count(at::Tensor& value) const {
+    const Bytes memory = nn::memory_of(value);
+    const Bytes before = current();
+    value = at::Tensor();
+    return memory > 0 ? std::max<Bytes>(0, memory - (before - current())) : 0;
+  }
+
+  void measure_memory(int index, plan::LayerCost& cost, plan::LayerProfile& profile) {
+    Arguments arguments = arguments_of(graph_, index, values_, device_);
+    const Bytes before = current() - bytes_of(arguments.values);
+    reset_peak_memory(device_);
+    const nn::RunKey key;
+    nn::Values results = nn::run_layer(graph_, index, arguments.values, &key);
+    const Bytes most = peak();
+    torch::autograd::edge_list graph = edges_of(results);
+    const Views views = find_views(results, arguments.values);
+    add_results(index, results, profile);
+    Bytes saved = 0;
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      const Bytes kept = clear_and_count(results[r]);
+      saved += kept;
+      if (kept > 0 && !views.results[r])
+        profile.values[number_.at({index, static_cast<int>(r)})].saved_by.push_back(index);
+    }
+    const auto used = values_used_by(graph_, index);
+    for (std::size_t a = 0; a < used.size(); ++a) {
+      const Bytes kept = clear_and_count(arguments.values[a]);
+      saved += kept;
+      if (kept > 0 && !views.arguments[a])
+        profile.values[number_.at(used[a])].saved_by.push_back(index);
+    }
+    cost.inner = std::max<Bytes>(0, current() - before - saved);
+    graph.clear();
+    measure_transients(index, most, cost);
+  }
+
+  // `most`: the peak of a forward.
+  void measure_transients(int index, Bytes most, plan::LayerCost& cost) {
+    const Arguments arguments = arguments_of(graph_, index, values_, device_);
+    const nn::RunKey key;
+    const nn::Values results = nn::run_layer(graph_, index, arguments.values, &key);
+    const Bytes kept = current();
+    reset_peak_memory(device_);
+    run_layer_backward(results);
+    cost.transient_forward = std::max<Bytes>(0, most - kept);
+    cost.transient = std::max(cost.transient_forward, peak() - kept);
+  }
+
+  const nn::Graph& graph_;
+  const at::Device device_;
+  std::map<ValueId, at::Tensor> values_;   // on the CPU
+  std::map<ValueId, std::size_t> number_;  // of each in the profile
+};
+
+}  // namespace
+
+plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
+                                  at::Device device) {
+  const UnlimitedBudgets no_budget({device});
+  const nn::TrainingModeScope training(graph.layers,
+                                       nn::TrainingModeScope::Mode::Train);  // makes all layers
+  const at::AutoGradMode grad(true);
+  return LayerMeter(graph, device).measure(micro_batch);
+}
+
+plan::LayerProfile profile_layers_one_by_one(const nn::Graph& graph, const nn::Values& micro_batch,
+                                             at::Device device) {
+  const UnlimitedBudgets no_budget({device});
+  const at::AutoGradMode grad(true);
+  return LayerMeter(graph, device).measure(micro_batch);
+}
+
+plan::LayerProfile profile_layers(const nn::Layers& model, const nn::Values& micro_batch,
+                                  at::Device device) {
+  return profile_layers(model.graph(), micro_batch, device);
+}
+
+}  // namespace trestle

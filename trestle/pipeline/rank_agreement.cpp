@@ -1,0 +1,170 @@
+#include "trestle/pipeline/rank_agreement.h"
+
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <random>
+#include <sstream>
+#include <string>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/comm/rank_error.h"
+#include "trestle/pipeline/options.h"
+#include "trestle/schedule/csv.h"
+
+namespace trestle::pipeline {
+namespace {
+
+std::string describe_layers(const nn::Graph& graph) {
+  std::vector<std::string> layers, seeds, edges;
+  for (const auto& layer : graph.layers) {
+    layers.push_back(layer.name);
+    if (!layer.module) continue;
+    const std::string seed = text(layer.module.seed());
+    if (seeds.empty() || seeds.back() != seed) seeds.push_back(seed);
+  }
+  for (const auto& edge : graph.edges)
+    edges.push_back(
+        text(edge.from_layer, ".", edge.from_output, ">", edge.to_layer, ".", edge.to_argument));
+  return text("layers ", join(layers, " "), "\nmodel's seed ", join(seeds, " "), "\nconnections ",
+              join(edges, " "), "\n");
+}
+
+std::string describe_options(const PipelineOptions& options) {
+  std::vector<std::string> modes;
+  for (const auto mode : options.plan.recompute_per_stage)
+    modes.emplace_back(schedule::to_string(mode));
+  if (modes.empty()) modes.emplace_back(schedule::to_string(options.recompute));
+  return text("balance [", join(options.balance, ", "), "]\nmicro_batches ", options.micro_batches,
+              "\nsplit_size ", options.plan.split_size, "\nschedule ", options.schedule,
+              "\nrecompute ", join(modes, "-"), "\nbatch_norm ",
+              static_cast<int>(options.numerics.batch_norm), "\nseed ", options.numerics.seed,
+              "\nmemory_format ", options.numerics.memory_format, "\nprecision ",
+              static_cast<int>(options.numerics.precision), "\noptimizer ",
+              options.optimizer.make ? "yes" : "no", "\nclip_grad_norm ",
+              options.optimizer.clip_grad_norm, "\nclip_p ", options.optimizer.clip_p, "\n");
+}
+
+// The facts that must be the same on all ranks, one a line.
+std::string describe_pipeline(const PipelineOptions& options, const nn::Graph& graph,
+                              const schedule::Schedule& table) {
+  std::string rows = schedule::to_csv(table);
+  std::replace(rows.begin(), rows.end(), '\n', ';');
+  return text("libtorch ", TORCH_VERSION, "\n", describe_layers(graph), describe_options(options),
+              "table ", rows, "\n");
+}
+
+std::string shorten_line(const std::string& line) {
+  constexpr std::size_t most = 160;
+  return line.size() <= most ? line : line.substr(0, most) + "...";
+}
+
+void compare_pipelines(const std::string& own, const std::string& firsts, int rank, int first) {
+  std::istringstream own_lines(own), first_lines(firsts);
+  std::vector<std::string> differences;
+  for (std::string line, expected; std::getline(own_lines, line);) {
+    std::getline(first_lines, expected);
+    if (line != expected)
+      differences.push_back(text("'", shorten_line(line), "' on rank ", rank, ", '",
+                                 shorten_line(expected), "' on rank ", first));
+  }
+  if (differences.empty()) return;
+  throw UsageError(text("the ranks made different pipelines: ", join(differences, "; ")),
+                   {.rank = rank, .hint = "Give all ranks the same model and options."});
+}
+
+// Two thread ranks on one device would wait for each other in its backward thread.
+void refuse_shared_devices(const comm::Group& group, const StageList& stages) {
+  std::array<char, 256> host = {};
+  gethostname(host.data(), host.size() - 1);
+  std::vector<std::string> own;
+  for (const auto& stage : stages)
+    if (!stage.device().is_cpu())
+      own.push_back(text(host.data(), " ", getpid(), "\n", device_name(stage.device())));
+  std::map<std::string, std::size_t> owners;
+  const auto all = group.all_gather_bytes(join(own, "\t"));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    for (const std::string& device : trestle::split(all[rank], '\t')) {
+      const auto owner = owners.try_emplace(device, rank).first->second;
+      if (device.empty() || owner == rank) continue;
+      throw UsageError(
+          text("ranks ", owner, " and ", rank, " of the pipeline both use ",
+               device.substr(device.find('\n') + 1)),
+          {.rank = group.rank(), .hint = "Give each rank that is a thread devices of its own."});
+    }
+  }
+}
+
+}  // namespace
+
+int first_rank(const PipelineOptions& options) {
+  return options.plan.table ? options.plan.table->rank_of_stage.at(0) : 0;
+}
+
+void check_group_size(const PipelineOptions& options) {
+  const int ranks = options.group.size();
+  const int stages = stage_count(options);
+  const int used = options.plan.table ? options.plan.table->rank_count() : stages;
+  if (used == ranks) return;
+  throw UsageError(
+      text("the pipeline has ", stages, " stages on ", used, used == 1 ? " rank" : " ranks",
+           ", and the group has ", ranks, ranks == 1 ? " rank" : " ranks",
+           used < ranks ? ": some ranks would have nothing to do" : ""),
+      {.hint = "Without plan.table there is one stage a rank: choose a balance with one entry a "
+               "rank, or start one rank a stage."});
+}
+
+void check_on_all_ranks(const comm::Group& group, const std::function<void()>& check) {
+  if (!group.valid()) return check();
+  std::string reason;
+  std::exception_ptr own;
+  try {
+    check();
+  } catch (const std::exception& error) {
+    own = std::current_exception();
+    reason = error.what();
+  }
+  const auto reasons = group.all_gather_bytes(reason);
+  if (own) std::rethrow_exception(own);
+  for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
+    if (!reasons[rank].empty())
+      throw RankError(text("rank ", rank, " cannot make the pipeline: ", reasons[rank]));
+  }
+}
+
+std::vector<int> broadcast_balance(const std::vector<int>& balance, const comm::Group& group,
+                                   int from) {
+  std::istringstream numbers(group.broadcast_bytes(join(balance, " "), from));
+  std::vector<int> result;
+  for (int count = 0; numbers >> count;) result.push_back(count);
+  return result;
+}
+
+std::shared_ptr<RankLink> connect_ranks(const PipelineOptions& options,
+                                        const PartitionedModel& model,
+                                        const schedule::Schedule& table) {
+  const int first = first_rank(options);
+  // The last line is a random number. The first rank's is the number of this pipeline.
+  auto all = options.group.all_gather_bytes(
+      text(describe_pipeline(options, model.graph, table), std::random_device()()));
+  std::uint32_t number = 0;
+  for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {
+    const std::size_t end = all[rank].rfind('\n') + 1;
+    if (rank == first) number = static_cast<std::uint32_t>(std::stoul(all[rank].substr(end)));
+    all[rank].resize(end);
+  }
+  // Every rank compares all ranks with the first, so that all throw the same error.
+  for (int rank = 0; rank < static_cast<int>(all.size()); ++rank)
+    compare_pipelines(all[rank], all[first], rank, first);
+  refuse_shared_devices(options.group, model.stages);
+  return std::make_shared<RankLink>(options.group, table.rank_of_stage.front(),
+                                    table.rank_of_stage.back(), number);
+}
+
+}  // namespace trestle::pipeline

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "trestle/nn/run_key.h"
+
+namespace trestle::pipeline {
+
+// The keys of a pipeline's random numbers: it counts training steps, and the evaluations since the
+// last one. A pipeline inside a layer of another pipeline derives its keys from that layer's key,
+// so that recomputing the layer draws the same numbers; its own step number then does not change.
+class RunKeys {
+ public:
+  explicit RunKeys(std::uint64_t seed) : seed_(seed) {}
+
+  std::int64_t step_number() const;
+  void set_step_number(std::int64_t step);
+
+  // The key of the next step. With `first_micro_batch` > 0 it continues the last step.
+  nn::RunKey next_step(std::int64_t first_micro_batch = 0);
+  // The key of the last step again.
+  nn::RunKey last_step(std::int64_t first_micro_batch) const;
+  // The key of the next evaluation: different from every step's and from every other evaluation's.
+  nn::RunKey next_evaluation();
+
+ private:
+  const std::uint64_t seed_;
+  mutable std::mutex mutex_;
+  std::int64_t step_number_ = 0;
+  std::int64_t evaluations_ = 0;  // since the step number changed
+};
+
+}  // namespace trestle::pipeline

@@ -1,0 +1,56 @@
+#include "trestle/pipeline/schedule_tables.h"
+
+#include <utility>
+
+#include "trestle/device/threads.h"
+#include "trestle/schedule/data_parallel.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/lend_cores.h"
+#include "trestle/schedule/lower.h"
+#include "trestle/schedule/optimizer_steps.h"
+#include "trestle/schedule/placement.h"
+
+namespace trestle::pipeline {
+
+const schedule::Schedule& ScheduleTables::get(const TableRequest& request) {
+  const std::lock_guard lock(mutex_);
+  auto& table = tables_[request];
+  if (table.stages > 0) return table;
+  table = lower(request.micro_batches, request.schedule,
+                request.recompute ? recompute_modes() : std::vector<Recompute>());
+  if (request.updates) table = schedule::add_optimizer_steps(std::move(table));
+  return table;
+}
+
+std::vector<Recompute> ScheduleTables::recompute_modes() const {
+  if (!options_.plan.recompute_per_stage.empty()) return options_.plan.recompute_per_stage;
+  return std::vector<Recompute>(model_.cut.stages.size(), options_.recompute);
+}
+
+bool ScheduleTables::lends_cores() const {
+  return options_.cores.lending == CoreLending::On && model_.can_lend_cores;
+}
+
+// A user's own table covers one number of micro-batches. All others run GPipe on its ranks.
+schedule::Schedule ScheduleTables::compute_actions(int micro_batches,
+                                                   const std::string& name) const {
+  const auto& own = options_.plan.table;
+  if (own && own->micro_batches == micro_batches && name == options_.schedule) return *own;
+  const schedule::Schedule table = schedule::generate(
+      own ? "gpipe" : name, {.stages = static_cast<int>(model_.cut.stages.size()),
+                             .micro_batches = micro_batches,
+                             .backward_order = options_.plan.backward_order});
+  return own ? schedule::place(table, *own) : table;
+}
+
+schedule::Schedule ScheduleTables::lower(int micro_batches, const std::string& name,
+                                         const std::vector<Recompute>& modes) const {
+  schedule::Schedule table = schedule::lower(compute_actions(micro_batches, name),
+                                             {.routes = model_.cut.routes, .recompute = modes});
+  if (lends_cores())
+    table =
+        schedule::lend_cores(table, {.all = core_count(), .each_rank = model_.executor.threads()});
+  return options_.replicas.hooks ? schedule::add_reductions(std::move(table)) : table;
+}
+
+}  // namespace trestle::pipeline

@@ -1,0 +1,200 @@
+#include "trestle/train/levels/levels.h"
+
+#include <torch/optim/optimizer.h>
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "trestle/base/error.h"
+#include "trestle/base/stopwatch.h"
+#include "trestle/base/text.h"
+#include "trestle/comm/threads/spawn.h"
+#include "trestle/device/device.h"
+#include "trestle/device/virtual_device.h"
+#include "trestle/sharding/sharded.h"
+
+namespace trestle::train {
+namespace {
+
+constexpr int warm_up = 2;
+
+double in_a_ring(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
+
+void check_levels(const LevelsOptions& options) {
+  if (options.ranks < 2 || options.ranks > most_virtual_devices)
+    throw UsageError(
+        text("cannot compare levels on ", options.ranks, " ranks"),
+        {.hint = text("Choose a number of ranks from 2 to ", most_virtual_devices, ".")});
+  if (options.replicate < 0 || (options.replicate > 0 && options.ranks % options.replicate != 0))
+    throw UsageError(text("a mesh of ", options.replicate, " rows on ", options.ranks, " ranks"),
+                     {.hint = "The rows of HSDP's mesh divide its ranks."});
+  if (options.steps < 1) throw UsageError(text(options.steps, " steps cannot be measured"));
+  if (options.batch < options.ranks)
+    throw UsageError(text("a batch of ", options.batch, " on ", options.ranks, " ranks"),
+                     {.hint = "Choose at least one sample for each rank."});
+  optim::check_options(options.optimizer);
+}
+
+Bytes bucket_of(const LevelsOptions& options, std::int64_t parameters) {
+  if (options.bucket > 0) return options.bucket;
+  return std::clamp<Bytes>(4 * parameters / 8, 1, ShardOptions().bucket);
+}
+
+ShardOptions shard_options(const LevelRow& row, const LevelsOptions& options,
+                           std::int64_t parameters, at::Device device) {
+  const Bytes bucket = bucket_of(options, parameters);
+  return {.level = row.level,
+          .bucket = bucket,
+          .first_bucket = std::min(bucket, ShardOptions().first_bucket),
+          .device = device};
+}
+
+double moved(const LevelRow& row, const ShardReport& before, const ShardReport& after, int steps) {
+  const auto of = [&](Bytes ShardReport::*count) {
+    return static_cast<double>(after.*count - before.*count) / steps;
+  };
+  if (row.level == ShardLevel::None)
+    return 2 * in_a_ring(row.replicate) * of(&ShardReport::reduced);
+  return in_a_ring(row.shard) * (of(&ShardReport::reduced) + of(&ShardReport::gathered)) +
+         2 * in_a_ring(row.replicate) * of(&ShardReport::reduced_over_replicas);
+}
+
+double middle(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+// The plain model, or the model in the engine, with what a step needs of either.
+struct Trained {
+  std::optional<nn::Layers> plain = {};
+  std::optional<Sharded> sharded = {};
+
+  std::vector<at::Tensor> parameters() const {
+    return sharded ? sharded->parameters() : plain->parameters();
+  }
+  void forward_and_backward(const at::Tensor& input, bool even) {
+    if (!sharded) return plain->forward(input).square().mean().backward();
+    const at::Tensor loss = sharded->forward(input).square().mean();
+    sharded->backward(
+        loss, even ? std::nullopt : std::optional<double>(static_cast<double>(input.size(0))));
+  }
+  ShardReport report() const { return sharded ? sharded->report() : ShardReport(); }
+};
+
+Trained make_level(const LevelRow& row, const MakeNet& make_net, const LevelsOptions& options,
+                   const World& world, at::Device device, std::int64_t parameters) {
+  Trained trained;
+  nn::Layers net = make_net();
+  if (row.preset.empty()) {
+    net.to(device);
+    trained.plain = net;
+    return trained;
+  }
+  std::vector<mesh::Dimension> dimensions;
+  if (row.replicate > 1) dimensions.push_back({"replicate", row.replicate});
+  if (row.shard > 1) dimensions.push_back({"shard", row.shard});
+  const DeviceMesh mesh(world, dimensions);
+  trained.sharded.emplace(net, mesh, shard_options(row, options, parameters, device));
+  return trained;
+}
+
+LevelRow::Measured train(const LevelRow& row, const MakeNet& make_net,
+                         const std::vector<std::int64_t>& sizes, const LevelsOptions& options,
+                         std::int64_t parameters, const World& world) {
+  const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
+  const Bytes before = memory_usage(device).current;
+  std::vector<std::int64_t> share(sizes.size() + 1);
+  share[0] = options.batch / row.ranks + (world.rank() < options.batch % row.ranks ? 1 : 0);
+  std::copy(sizes.begin(), sizes.end(), share.begin() + 1);
+  const at::Tensor input = at::rand(share).to(device);
+  Trained trained = make_level(row, make_net, options, world, device, parameters);
+  const auto optimizer = optim::make_optimizer(trained.parameters(), options.optimizer);
+  LevelRow::Measured measured;
+  std::vector<double> seconds;
+  ShardReport first;
+  for (int step = 0; step < warm_up + options.steps; ++step) {
+    if (step == warm_up) {
+      first = trained.report();
+      reset_peak_memory(device);
+    }
+    const Stopwatch watch;
+    optimizer->zero_grad();
+    trained.forward_and_backward(input, options.batch % row.ranks == 0);
+    optimizer->step();
+    if (step >= warm_up) seconds.push_back(watch.seconds());
+  }
+  const MemoryUsage usage = memory_usage(device);
+  measured.rest = usage.current - before - static_cast<Bytes>(input.nbytes());
+  measured.peak = usage.peak - before;
+  measured.seconds = middle(seconds);
+  measured.moved = moved(row, first, trained.report(), options.steps);
+  return measured;
+}
+
+}  // namespace
+
+int optimizer_states(const optim::OptimizerOptions& optimizer) {
+  if (optimizer.name == "adam" || optimizer.name == "adamw") return optimizer.amsgrad ? 3 : 2;
+  const int squares = optimizer.name == "rmsprop" ? 1 : 0;
+  return squares + (optimizer.momentum > 0 ? 1 : 0) + (optimizer.centered ? 1 : 0);
+}
+
+std::vector<LevelRow> levels_on_paper(std::int64_t parameters, const LevelsOptions& options) {
+  check_levels(options);
+  const int n = options.ranks, states = 4 * optimizer_states(options.optimizer);
+  const double weights = 4.0 * static_cast<double>(parameters);
+  std::vector<LevelRow> rows;
+  const auto add = [&](const char* name, const char* preset, ShardLevel level, int replicate,
+                       int shard, int whole, int divided, double passes) {
+    LevelRow row;
+    row.name = name, row.preset = preset, row.level = level;
+    row.ranks = replicate * shard, row.replicate = replicate, row.shard = shard;
+    const char* const ranks = replicate > 1 ? "/S" : "/N";
+    row.per_parameter = divided == 0 ? text(whole)
+                        : whole == 0 ? text(divided, ranks)
+                                     : text(whole, " + ", divided, ranks);
+    row.formula.rest =
+        static_cast<double>(parameters) * (whole + static_cast<double>(divided) / shard);
+    row.formula.moved = level == ShardLevel::None ? 2 * weights * in_a_ring(replicate)
+                                                  : passes * weights * in_a_ring(shard) +
+                                                        2 * weights / shard * in_a_ring(replicate);
+    rows.push_back(row);
+  };
+  add("plain", "", ShardLevel::None, 1, 1, 8 + states, 0, 0);
+  add("DDP", "ddp.h", ShardLevel::None, n, 1, 8 + states, 0, 2);
+  add("ZeRO-1", "zero1.h", ShardLevel::OptimizerState, 1, n, 8, states, 2);
+  add("ZeRO-2", "zero2.h", ShardLevel::Gradients, 1, n, 4, 4 + states, 2);
+  add("ZeRO-3, FSDP", "fsdp.h", ShardLevel::Parameters, 1, n, 0, 8 + states, 3);
+  const int rows_of_mesh = options.replicate > 0 ? options.replicate : n > 2 && n % 2 == 0 ? 2 : 0;
+  if (rows_of_mesh > 1 && rows_of_mesh < n)
+    add(text("HSDP ", rows_of_mesh, " x ", n / rows_of_mesh).c_str(), "hsdp.h",
+        ShardLevel::Parameters, rows_of_mesh, n / rows_of_mesh, 0, 8 + states, 3);
+  return rows;
+}
+
+std::vector<LevelRow> measure_levels(const MakeNet& make_net,
+                                     const std::vector<std::int64_t>& input,
+                                     const LevelsOptions& options,
+                                     const std::function<void(const LevelRow&)>& done) {
+  check_levels(options);
+  install_virtual_devices({.count = options.ranks});
+  const std::int64_t parameters = make_net().parameter_count();
+  std::vector<LevelRow> rows = levels_on_paper(parameters, options);
+  for (LevelRow& row : rows) {
+    const auto each = spawn(row.ranks, [&](World& world) {
+      return train(row, make_net, input, options, parameters, world);
+    });
+    for (const LevelRow::Measured& one : each) {
+      row.measured.rest = std::max(row.measured.rest, one.rest);
+      row.measured.peak = std::max(row.measured.peak, one.peak);
+      row.measured.moved = std::max(row.measured.moved, one.moved);
+      row.measured.seconds = std::max(row.measured.seconds, one.seconds);
+    }
+    if (done) done(row);
+  }
+  return rows;
+}
+
+}  // namespace trestle::train

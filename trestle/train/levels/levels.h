@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trestle/base/units.h"
+#include "trestle/nn/layers.h"
+#include "trestle/optim/factory.h"
+#include "trestle/sharding/options.h"
+#include "trestle/view/bars.h"
+
+// The memory and the traffic of data parallelism, ZeRO-1 to 3, FSDP and HSDP for one model,
+// measured and by formula: the numbers of `trestle levels`.
+//
+//   const auto rows = trestle::train::measure_levels(make_net, {512}, {.ranks = 4});
+//   for (const auto& row : rows)
+//     std::cout << row.name << " " << row.measured.rest << " of " << row.formula.rest << "\n";
+namespace trestle::train {
+
+struct LevelsOptions {
+  int ranks = 4;            // 2 to 64: threads of this process, each with a virtual device
+  int replicate = 0;        // rows of HSDP's mesh; 0 = 2 if the ranks allow it, else no HSDP
+  int steps = 3;            // measured, after two to warm up; at least 1
+  std::int64_t batch = 32;  // of all ranks together, and of the plain model
+  optim::OptimizerOptions optimizer = {.name = "adamw"};
+  // As ShardOptions::bucket; 0 = 25 MiB or an eighth of the weights, whichever is less, so that
+  // there are several buckets.
+  Bytes bucket = 0;
+};
+
+struct LevelRow {
+  std::string name;    // "ZeRO-1"
+  std::string preset;  // its header: "zero1.h"; empty for the plain model
+  ShardLevel level = ShardLevel::None;
+  int ranks = 1, replicate = 1, shard = 1;  // replicate x shard is its mesh
+  std::string per_parameter;                // bytes as text: "8 + 8/N"
+
+  struct Formula {
+    double rest = 0;   // bytes of weights, gradients and the optimizer's state
+    double moved = 0;  // bytes that a rank sends in a step, with ring reductions and gathers
+  } formula;
+  // The maximum over the ranks. Zeros in a row that is not measured.
+  struct Measured {
+    Bytes rest = 0;      // held after a step, gradients included
+    Bytes peak = 0;      // the most in a step
+    double moved = 0;    // from the bytes that the engine counts in its collectives
+    double seconds = 0;  // of a step, the median
+  } measured;
+};
+
+// The size of the optimizer's state as a multiple of the parameters: adamw 2, sgd 0.
+int optimizer_states(const optim::OptimizerOptions& optimizer);
+
+// The rows of the plain model, DDP, ZeRO-1, ZeRO-2, FSDP and HSDP for `parameters` fp32 parameters,
+// by formula. Throws UsageError for invalid options.
+std::vector<LevelRow> levels_on_paper(std::int64_t parameters, const LevelsOptions& options);
+
+// Trains each of them for a few steps on random inputs; `input`: their sizes without the batch.
+// `make` returns a new model with the same weights at each call. Installs virtual devices. Throws
+// as levels_on_paper(), and what the model throws.
+using MakeNet = std::function<nn::Layers()>;
+std::vector<LevelRow> measure_levels(const MakeNet& make, const std::vector<std::int64_t>& input,
+                                     const LevelsOptions& options,
+                                     const std::function<void(const LevelRow&)>& done = {});
+
+view::BarsPicture levels_picture(const std::vector<LevelRow>& rows, const std::string& title);
+
+// One JSON object with an array "levels".
+std::string levels_json(const std::vector<LevelRow>& rows, std::int64_t parameters);
+
+}  // namespace trestle::train

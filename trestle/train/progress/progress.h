@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trestle/train/progress/run_plan.h"
+
+// Reports of a running training.
+namespace trestle::train {
+
+// One batch of training or of validation.
+struct StepReport {
+  std::int64_t epoch = 0, epochs = 0;  // from 1
+  std::int64_t step = 0, steps = 0;    // batches of the epoch, or of its validation, from 1
+  double loss = 0;                     // of this batch; in validation the mean so far
+  double examples_per_second = 0;      // 0 = not measured yet
+  double learning_rate = 0;            // of training
+  // Estimated for this epoch's training, or for this validation; nothing before a measurement.
+  std::optional<double> seconds_left = {};
+  // The same for the whole run with its validations.
+  std::optional<double> run_seconds_left = {};
+};
+
+struct EpochReport {
+  std::int64_t epoch = 0, epochs = 0;  // from 1
+  std::int64_t step = 0;               // of the run
+  std::int64_t steps = 0;              // of the epoch
+  double training_loss = 0;            // weighted mean over the epoch
+  std::optional<double> validation_loss;
+  std::string metric_name;
+  std::optional<double> metric;
+  double learning_rate = 0;
+  double examples_per_second = 0;  // training alone
+  double seconds = 0;              // the epoch with its validation, also before a stop
+  bool best = false;
+  bool synthetic_data = false;
+  std::filesystem::path picture;  // empty = none drawn
+};
+
+struct DevicePeak {
+  std::string device;
+  Bytes measured = 0;
+  Bytes predicted = 0;
+};
+
+struct TrainResult {
+  std::filesystem::path run_folder;
+  bool finished = false;     // false: stopped between two steps, can be resumed
+  std::string resume_flags;  // of a finished run: what --resume needs, such as "--epochs N"
+  std::int64_t epochs = 0;   // since the start of the run
+  std::int64_t steps = 0;    // since the start of the run
+  double seconds = 0;        // of this call
+  std::string metric_name;
+  std::optional<double> best_metric;       // nothing without validation
+  std::int64_t best_epoch = 0;             // from 1; 0 = none yet
+  double step_seconds = 0;                 // mean of forward and backward, after warm-up
+  double optimizer_seconds = 0;            // mean of the update at the end of a step
+  double predicted_seconds = 0;            // of step_seconds
+  double predicted_optimizer_seconds = 0;  // of optimizer_seconds
+  std::vector<DevicePeak> peaks;           // empty for devices without meters
+};
+
+class Progress {
+ public:
+  virtual ~Progress() = default;
+  virtual void note(const std::string& line) = 0;  // data are synthesized, a run is resumed, ...
+  virtual void plan(const RunPlan& plan) = 0;
+  virtual void step(const StepReport& report) = 0;
+  virtual void epoch(const EpochReport& report) = 0;
+  virtual void done(const TrainResult& result) = 0;
+  // A batch of validation.
+  virtual void validation_step(const StepReport&) {}
+  // Called after each synthetic example.
+  virtual void synthesizing_data(std::int64_t, std::int64_t) {}  // done, all
+};
+
+enum class ProgressStyle {
+  Terminal,  // a bar that moves in place
+  Lines,     // one line an epoch, and one every plan.log_every batches, for files and pipes
+  Json,      // one object a line: {"event": "epoch", ...}
+  Silent,
+};
+enum class Colours { Off, On };
+
+// `out` must outlive it. Lines are fitted to the terminal's width, which `columns` returns at each
+// call; without it, to the width of the terminal of standard output.
+std::unique_ptr<Progress> make_progress(ProgressStyle style, Colours colours, std::ostream& out,
+                                        std::function<int()> columns = {});
+
+// The style for a file descriptor: Terminal for a terminal, else Lines; colours on a terminal
+// unless the environment has NO_COLOR or TERM=dumb.
+std::pair<ProgressStyle, Colours> progress_style_of(int descriptor);
+
+}  // namespace trestle::train

@@ -1,0 +1,216 @@
+#include "trestle/train/progress/progress_words.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <sstream>
+
+#include "trestle/base/counted.h"
+#include "trestle/base/shell_word.h"
+#include "trestle/base/text.h"
+#include "trestle/train/progress/bar.h"
+
+namespace trestle::train {
+
+namespace {
+
+constexpr std::size_t label_width = 10;
+
+std::string fixed(double value, int digits) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(digits) << value;
+  return out.str();
+}
+
+// "0.412", or "3.2e-05" where three digits would be zero.
+std::string number_in_words(double value) {
+  if (value == 0 || std::abs(value) >= 0.01) return fixed(value, 3);
+  std::ostringstream out;
+  out << std::setprecision(3) << value;
+  return out.str();
+}
+
+std::string spaces(std::size_t count) { return std::string(count, ' '); }
+
+// Empty without a measurement: for the first step, and for an epoch whose steps came before a stop.
+std::string rate(double examples_per_second) {
+  return examples_per_second > 0 ? "  " + fixed(examples_per_second, 1) + " images/s" : "";
+}
+
+// The beginning of a line: "model     ".
+std::string label(const std::string& word, Colours colours) {
+  const std::size_t gap = word.size() < label_width ? label_width - word.size() : 1;
+  return painted(colours, "2", word) + spaces(gap);
+}
+
+// The predicted peak is an upper bound, except for stages that share a device: their sum depends on
+// timing. From small samples it is an estimate, and so are the buffers of reductions.
+std::string memory_words(const RunPlan& plan, const RunPlan::Stage& stage) {
+  if (stage.predicted_peak <= 0) return "";
+  const bool shared =
+      std::count_if(plan.stages.begin(), plan.stages.end(),
+                    [&](const RunPlan::Stage& other) { return other.device == stage.device; }) > 1;
+  const bool bound = !shared && !plan.from_samples && plan.parts == 1;
+  std::string line = bound ? "   peak at most " : "   peak about ";
+  line += format_bytes(stage.predicted_peak);
+  if (stage.budget > 0) line += " of " + format_bytes(stage.budget);
+  if (stage.budget > 0 && stage.predicted_peak > stage.budget) line += ": may not fit";
+  return line;
+}
+
+// "unet_quick · 6 epochs, 144 steps · writes into runs/unet_quick"
+std::string run_words(const RunPlan& plan) {
+  const bool on_paper = plan.folder.empty();
+  std::string line = on_paper ? plan.name : plan.folder.filename().string();
+  line += " · " + counted(plan.epochs, "epoch");
+  if (plan.steps() > 0) line += ", " + counted(plan.steps(), "step");
+  if (plan.steps_done > 0) line += text(" · resumes after ", counted(plan.steps_done, "step"));
+  if (!on_paper) line += " · writes into " + plan.folder.string();
+  return line;
+}
+
+std::string model_words(const RunPlan& plan) {
+  return text(plan.model, " · ", counted(plan.layers, "layer"), " · ",
+              counted(plan.parameters, "parameter"), " · ",
+              plan.channels_last ? "channels_last · " : "", "cut [", join(plan.balance, ", "),
+              "] (balance: ", plan.balance_from, ")");
+}
+
+void add_stages(const RunPlan& plan, Colours colours, std::vector<std::string>& lines) {
+  std::size_t widest = 0;
+  for (const auto& stage : plan.stages) widest = std::max(widest, stage.device.size());
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    const auto& stage = plan.stages[i];
+    const std::string memory = memory_words(plan, stage);
+    std::ostringstream line;
+    line << label(text("stage ", i), colours) << stage.device
+         << spaces(widest - stage.device.size()) << std::setw(5) << stage.layers
+         << (stage.layers != 1 ? " layers"
+             : memory.empty()  ? " layer"
+                               : " layer ")
+         << memory;
+    lines.push_back(line.str());
+  }
+}
+
+std::string schedule_words(const RunPlan& plan) {
+  std::string line =
+      text(plan.schedule, " · ", counted(plan.micro_batches, "micro-batch", "micro-batches"),
+           " · recompute ", plan.recompute);
+  if (!plan.core_lending.empty()) line += " · " + plan.core_lending;
+  if (plan.precision != "fp32") line += " · " + plan.precision;
+  if (plan.predicted_seconds > 0)
+    line += text(" · predicted ", format_duration(plan.predicted_seconds), " a step",
+                 plan.predicted_optimizer_seconds > 0
+                     ? text(" + ", format_duration(plan.predicted_optimizer_seconds), " optimizer")
+                     : "",
+                 ", ", fixed(100 * plan.predicted_idle, 0), " % idle",
+                 plan.from_samples ? " (from small samples)" : "",
+                 plan.parts > 1 ? ", excluding data-parallel communication" : "");
+  return line;
+}
+
+// "synthetic (data/cars) · 384 to train on in 24 steps of 16, 96 to validate"
+std::string data_words(const RunPlan& plan) {
+  if (!plan.data_missing.empty()) return "not there yet: " + plan.data_missing;
+  return text(plan.synthetic_data.empty() ? "" : text("synthetic (", plan.synthetic_data, ") · "),
+              format_count(plan.training_examples), " to train on in ",
+              counted(plan.optimizer_steps_per_epoch(), "step"), " of ",
+              plan.accumulate > 1 ? text(plan.accumulate, " x ") : "", plan.batch, ", ",
+              format_count(plan.validation_examples), " to validate");
+}
+
+// "5 s left", ", run 1 min 2 s"
+std::vector<std::string> left_words(const StepReport& report) {
+  std::vector<std::string> words;
+  if (report.seconds_left)
+    words.push_back(text("  ", format_time_left(*report.seconds_left), " left"));
+  if (report.run_seconds_left)
+    words.push_back(text(words.empty() ? "  run " : ", run ",
+                         format_time_left(*report.run_seconds_left), words.empty() ? " left" : ""));
+  return words;
+}
+
+std::string epoch_of(const StepReport& report) {
+  return text("epoch ", report.epoch, "/", report.epochs);
+}
+
+}  // namespace
+
+std::vector<std::string> header_lines(const RunPlan& plan, Colours colours) {
+  std::vector<std::string> lines = {painted(colours, "1", versions()) + " · " + plan.devices,
+                                    label("run", colours) + run_words(plan),
+                                    label("model", colours) + model_words(plan)};
+  add_stages(plan, colours, lines);
+  if (!plan.suggestion.empty()) lines.push_back(label("", colours) + plan.suggestion);
+  lines.push_back(label("schedule", colours) + schedule_words(plan));
+  lines.push_back(label("data", colours) + data_words(plan));
+  return lines;
+}
+
+std::vector<std::string> epoch_lines(const EpochReport& report, Colours colours, int columns) {
+  const BarLine bar{
+      .label = painted(colours, "1", text("epoch ", report.epoch, "/", report.epochs)),
+      .done = report.steps,
+      .all = report.steps};
+  std::string line =
+      draw(bar, columns, colours) + "  loss " + number_in_words(report.training_loss);
+  if (report.validation_loss)
+    line += "  validation loss " + number_in_words(*report.validation_loss);
+  if (report.metric)
+    line += "  " + painted(colours, report.best ? "1;32" : "0",
+                           text(report.metric_name, " ", number_in_words(*report.metric)));
+  line += rate(report.examples_per_second);
+  if (report.seconds > 0) line += "  in " + format_duration(report.seconds);
+  std::vector<std::string> lines = {line};
+  if (!report.picture.empty())
+    lines.push_back(spaces(label_width) + "picture " + report.picture.string());
+  return lines;
+}
+
+std::vector<std::string> done_lines(const TrainResult& result, Colours colours) {
+  std::string line = label(result.finished ? "done" : "stopped", colours) +
+                     text(counted(result.epochs, "epoch"), ", ", counted(result.steps, "step"));
+  if (result.seconds > 0) line += ", " + format_duration(result.seconds);
+  if (result.best_metric)
+    line += text(" · best ", result.metric_name, " ", number_in_words(*result.best_metric),
+                 " (epoch ", result.best_epoch, ")");
+  if (result.step_seconds > 0) {
+    line += text(" · ", format_duration(result.step_seconds), " a step");
+    if (result.predicted_seconds > 0)
+      line += text(" (predicted ", format_duration(result.predicted_seconds), ")");
+    line += text(" + ", format_duration(result.optimizer_seconds), " optimizer");
+    if (result.predicted_optimizer_seconds > 0)
+      line += text(" (predicted ", format_duration(result.predicted_optimizer_seconds), ")");
+  }
+  std::vector<std::string> lines = {line};
+  const std::string folder = result.run_folder.string();
+  std::vector<std::string> peaks;
+  for (const DevicePeak& peak : result.peaks)
+    peaks.push_back(text(peak.device, " ", format_bytes(peak.measured)));
+  const std::string indent = spaces(label_width);
+  if (!peaks.empty()) lines.push_back(indent + "peaks " + join(peaks, ", "));
+  if (result.best_epoch > 0) lines.push_back(indent + "weights " + folder + "/best.safetensors");
+  if (result.steps > 0)
+    lines.push_back(text(indent, "look: trestle view ", shell_word(folder),
+                         "      continue: trestle train --resume ", shell_word(folder),
+                         result.resume_flags.empty() ? "" : " ", result.resume_flags));
+  return lines;
+}
+
+std::string step_line(const StepReport& report, StepOf of) {
+  const bool training = of == StepOf::Training;
+  std::string line = text(epoch_of(report), training ? "  " : "  validation ", report.step, "/",
+                          report.steps, "  loss ", number_in_words(report.loss));
+  if (training) line += text("  learning rate ", number_in_words(report.learning_rate));
+  return line + rate(report.examples_per_second) + join(left_words(report), "");
+}
+
+std::vector<std::string> step_words(const StepReport& report) {
+  std::vector<std::string> words = left_words(report);
+  words.insert(words.begin(), "  loss " + number_in_words(report.loss));
+  words.push_back(rate(report.examples_per_second));
+  return words;
+}
+
+}  // namespace trestle::train

@@ -1,0 +1,125 @@
+#include "trestle/train/training_setup.h"
+
+#include <iostream>
+#include <utility>
+
+#include "trestle/base/text.h"
+#include "trestle/deepspeed/options.h"
+#include "trestle/precision/cpu_support.h"
+#include "trestle/train/data_sets/data_set.h"
+#include "trestle/train/initial_weights.h"
+#include "trestle/train/rank_agreement.h"
+#include "trestle/train/run_folder/run_paths.h"
+
+namespace trestle::train {
+namespace {
+
+// A CPU without instructions for a precision computes in fp32 and converts, which is slower.
+void note_slow_precision(const TrainingSetup& setup) {
+  const std::string& name = setup.recipe.train.precision;
+  if (setup.devices[0].torch.is_cuda() || precision::cpu_supports(precision::parse_precision(name)))
+    return;
+  setup.progress.note(text("this CPU has no instructions for ", name,
+                           ": it computes in fp32 and converts, more slowly than with precision = "
+                           "\"fp32\""));
+}
+
+std::unique_ptr<Progress> silent_progress() {
+  return make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
+}
+
+}  // namespace
+
+TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hooks,
+                             const RunFolder* resumed)
+    : ranks(hooks.world),
+      recipe(given),
+      deepspeed(recipe::deepspeed_config_of(given)),
+      silent(hooks.progress ? nullptr : silent_progress()),
+      progress(hooks.progress ? *hooks.progress : *silent),
+      optimizer_factory(std::make_shared<RecipeOptimizers>(given)) {
+  refuse_different_recipes(recipe, ranks);
+  ranks.lay_out(recipe.mesh);
+  check_training(recipe, hooks.user_parts);
+  const bool begins = resumed == nullptr;  // otherwise its checkpoint has the weights
+  if (begins) check_initial_weights(recipe);
+  std::vector<Device> all_devices;
+  ranks.in_turn([&] { all_devices = open_devices(recipe); });
+  devices = devices_of_rank(all_devices, ranks);
+  nn::Layers model = make_model(recipe, hooks.models);
+  if (over_replicas())
+    replicas = std::make_shared<parallel::StageReplicas>(ranks.replica_groups(), shard_options());
+  // With a given balance all mistakes in [pipeline] are found before any data is read or
+  // synthesized.
+  if (!recipe.pipeline.balance.empty()) pipeline = cut_pipeline(model, {});
+  ranks.first_then_others([&] { open_data(hooks, resumed); });
+  check_shares(recipe, task.training->examples());
+  std::optional<data::Batch> first;
+  if (const auto part = ranks.reads()) first = task.training->read(0, 0, *part, ranks.share());
+  data_mark = data_mark_of(first, task.training->examples(), ranks);
+  if (ranks.is_first()) check_channels(recipe, first->inputs);
+  make_pipeline_if_missing(model, first);
+  if (begins) load_weights_over_ranks(recipe, *pipeline, ranks, progress);
+  freeze_over_ranks(recipe, *pipeline, ranks);
+  optimizer_factory->set_parameters(pipeline->named_parameters());
+  note_slow_precision(*this);
+  if (recipe.train.predict) predict(first);  // before any parameter is sharded
+  if (replicas) replicas->take_parameters(*pipeline, ranks.mesh());
+  optimizers = optimizer_factory->of(*pipeline);
+  plan = make_plan(recipe, *pipeline, model, devices, task, prediction, hooks.user_parts);
+  add_ranks(all_devices, *pipeline, ranks, &plan);
+}
+
+ShardOptions TrainingSetup::shard_options() const {
+  ShardOptions options{.unused_parameters = UnusedParameters::Find};
+  if (deepspeed) options = deepspeed::shard_options(*deepspeed);
+  options.level = ranks.level();
+  options.precision.parameters.reset();  // autocast computes in 16 bits
+  if (options.level == ShardLevel::None) options.shards_on_cpu = false;
+  return options;
+}
+
+void TrainingSetup::predict(const std::optional<data::Batch>& first) {
+  const data::Batch batch = first.value_or(data::Batch());
+  const auto step = [&] { return predict_step(recipe, *pipeline, task, batch, ranks); };
+  prediction = batch.inputs.defined() ? with_inputs_named(recipe, batch.inputs, step) : step();
+}
+
+std::unique_ptr<Pipeline> TrainingSetup::cut_pipeline(const nn::Layers& model,
+                                                      const nn::Values& sample) const {
+  return make_pipeline(
+      recipe, model, devices,
+      {.sample = sample,
+       .group = ranks.pipeline_group(),
+       .replicas = {.group = ranks.replica_groups().all, .hooks = replicas},
+       .optimizer = [factory = optimizer_factory](int stage, const NamedTensors& parameters) {
+         return factory->make(stage, parameters);
+       }});
+}
+
+void TrainingSetup::make_pipeline_if_missing(const nn::Layers& model,
+                                             const std::optional<data::Batch>& first) {
+  if (pipeline) return;
+  if (!ranks.is_first()) {  // the first rank has the inputs that the balance is measured with
+    pipeline = cut_pipeline(model, {});
+    return;
+  }
+  pipeline = with_inputs_named(recipe, first->inputs,
+                               [&] { return cut_pipeline(model, {first->inputs}); });
+}
+
+// A resumed run uses the data that it began with, whatever the recipe would find now.
+void TrainingSetup::open_data(const TrainHooks& hooks, const RunFolder* resumed) {
+  if (resumed != nullptr) {
+    recipe::Recipe with_data = seen_from_here(*resumed, recipe);
+    with_data.data.synthesize = 0;
+    task = make_task(with_data, progress, hooks.user_parts);
+    return;
+  }
+  task = make_task(recipe, progress, hooks.user_parts, hooks.on_synthesized);
+  const std::int64_t synthesize = recipe.data.synthesize;
+  recipe.data = task.data;
+  recipe.data.synthesize = synthesize;
+}
+
+}  // namespace trestle::train
