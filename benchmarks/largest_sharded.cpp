@@ -60,7 +60,8 @@ void train(const Arguments& arguments, const Level& level, int layers, const Wor
       return torch::nn::Sequential(torch::nn::Linear(width, width), torch::nn::ReLU());
     });
   const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
-  Sharded sharded(net, mesh, {.level = level.level, .bucket = Bytes{4} << 20, .device = device});
+  Sharded sharded(net, mesh,
+                  {.level = level.level, .device = device, .buckets = {.size = Bytes{4} << 20}});
   const auto optimizer = optim::make_optimizer(sharded.parameters(), {.name = "adamw"});
   const at::Tensor x = torch::randn({1, arguments.width}).to(device);
   for (int step = 0; step < 2; ++step) {

@@ -19,8 +19,8 @@
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"
-#include "trestle/sharding/background_save.h"
-#include "trestle/sharding/save.h"
+#include "trestle/sharding/save/background_save.h"
+#include "trestle/sharding/save/save.h"
 
 namespace {
 

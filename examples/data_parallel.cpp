@@ -1,7 +1,7 @@
 // DataParallel: one process trains replicas of a model on two devices, each on half of every batch.
 // The output is one tensor, the gradients are those of the whole batch, and the optimizer is
 // torch's. A plain net on one device trains beside it for comparison.
-#include <trestle/sharding/data_parallel.h>
+#include <trestle/data_parallel/data_parallel.h>
 #include <trestle/trestle.h>
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 // DataParallel and SyncBatchNorm on asynchronous devices, compared with plain libtorch on the CPU.
-#include "trestle/sharding/data_parallel.h"
+#include "trestle/data_parallel/data_parallel.h"
 
 #include "tests/cuda/async_devices.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/device/event.h"
 #include "trestle/device/transfer.h"
-#include "trestle/sharding/sync_batch_norm.h"
+#include "trestle/sync_batch_norm/sync_batch_norm.h"
 
 namespace trestle {
 namespace {

@@ -277,8 +277,8 @@ TEST(DeepspeedEngine, MapsEachFieldToOption) {
          false, "offload_optimizer": {"device": "cpu"}}, "communication_data_type": "fp32",
          "fp16": {"enabled": true}, "train_batch_size": 8)",
       1));
-  EXPECT_EQ(options.bucket, 4000);
-  EXPECT_EQ(options.first_bucket, 4000);
+  EXPECT_EQ(options.buckets.size, 4000);
+  EXPECT_EQ(options.buckets.first, 4000);
   EXPECT_EQ(options.unused_parameters, UnusedParameters::Refuse);
   EXPECT_TRUE(options.shards_on_cpu);
   EXPECT_EQ(options.precision.parameters, at::kHalf);
@@ -286,7 +286,7 @@ TEST(DeepspeedEngine, MapsEachFieldToOption) {
   const ShardOptions plain = shard_options(
       config(R"("zero_optimization": {"reduce_bucket_size": 9e18}, "train_batch_size": 8)", 1));
   EXPECT_EQ(plain.level, ShardLevel::None);
-  EXPECT_GT(plain.bucket, Bytes{1} << 60);
+  EXPECT_GT(plain.buckets.size, Bytes{1} << 60);
   EXPECT_EQ(plain.unused_parameters, UnusedParameters::Find);
   EXPECT_FALSE(plain.precision.parameters || plain.precision.reduce);
   const auto fixed = scaler_options(

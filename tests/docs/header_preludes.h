@@ -152,13 +152,13 @@ extern const std::unique_ptr<torch::optim::Optimizer> optimizer;
 extern precision::GradientScaler scaler;
 extern trestle::checkpoint::TrainState state;
 void train(std::int64_t step);
-// [trestle/sharding/background_save.h]
+// [trestle/sharding/save/background_save.h]
 extern DeviceMesh mesh;
 extern Sharded sharded;
 extern const std::unique_ptr<torch::optim::Optimizer> optimizer;
 extern checkpoint::TrainState state;
 void train(std::int64_t step);
-// [trestle/sharding/save.h]
+// [trestle/sharding/save/save.h]
 #include <torch/optim.h>
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/layers.h"
@@ -260,7 +260,7 @@ void use(const Sample& sample);
 extern World world;
 extern const DeviceMesh mesh;
 extern const at::Tensor gradient;
-// [trestle/sharding/data_parallel.h]
+// [trestle/data_parallel/data_parallel.h]
 #include <torch/nn.h>
 #include <torch/optim.h>
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
@@ -269,12 +269,12 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
 };
 TORCH_MODULE(Net);
 extern const at::Tensor x, y;
-// [trestle/sharding/sync_batch_norm.h]
+// [trestle/sync_batch_norm/sync_batch_norm.h]
 #include <torch/nn.h>
 
 #include "trestle/comm/world.h"
 extern const World world;
-// [trestle/sharding/powersgd.h]
+// [trestle/sharding/hooks/powersgd.h]
 #include <torch/optim.h>
 
 #include "trestle/comm/world.h"
@@ -294,7 +294,7 @@ extern const DeviceMesh mesh;
 extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
 extern Sharded sharded;
 extern std::unique_ptr<torch::optim::Optimizer> optimizer;
-// [trestle/sharding/communication_hook.h]
+// [trestle/sharding/hooks/communication_hook.h]
 #include "trestle/sharding/sharded.h"
 extern const nn::Layers net;
 extern const DeviceMesh mesh;
@@ -310,7 +310,7 @@ at::Tensor loss(const at::Tensor& y);
 #include "trestle/sharding/sharded.h"
 extern World world;
 extern const nn::Layers net;
-// [trestle/sharding/options.h]
+// [trestle/sharding/options/options.h]
 #include <torch/torch.h>
 #include "trestle/sharding/sharded.h"
 extern const nn::Layers net;
@@ -334,7 +334,7 @@ extern const nn::Layers net;
 #include "trestle/sharding/sharded.h"
 extern World world;
 extern const nn::Layers net;
-// [trestle/sharding/hooked.h]
+// [trestle/sharding/hooks/hooked.h]
 #include <torch/torch.h>
 #include "trestle/sharding/fsdp.h"
 #include "trestle/sharding/sharded.h"

@@ -51,7 +51,7 @@ struct Trial {
   std::function<std::shared_ptr<Model>()> model;
   // Additive: a mean over the rows of x.
   std::function<at::Tensor(const Call&, const at::Tensor& x)> loss = square_loss;
-  ShardOptions options = {.bucket = 256, .first_bucket = 128};
+  ShardOptions options = {.buckets = {.size = 256, .first = 128}};
   int ranks = 2;
   int steps = 3;
   double tolerance = 1e-12;

@@ -2,6 +2,7 @@
 // reason.
 #include "attack_ranks.h"
 #include "trestle/base/error.h"
+#include "trestle/sharding/join.h"
 
 namespace trestle {
 namespace {
@@ -23,7 +24,7 @@ TEST(ShardEdgeCases, FreezesParametersBetweenSteps) {
     plain_optimizer.step();
   }
   const Weights expected = weights_of(*plain);
-  each_level(2, {.bucket = 256, .first_bucket = 128},
+  each_level(2, {.buckets = {.size = 256, .first = 128}},
              [&](World& world, const ShardOptions& options) {
                const auto net = make<Net>();
                ShardedModule<Model> sharded(net, shards(world), options);
@@ -46,7 +47,7 @@ TEST(ShardEdgeCases, FreezesParametersBetweenSteps) {
           freeze(*net, world.rank() == 1);
           sharded.backward(sharded.forward(own_rows(world)).square().mean());
         },
-        "trains other parameters than this one");
+        "trains other parameters than this rank");
 }
 
 TEST(ShardEdgeCases, RefusesParametersUnfrozenAfterConstruction) {

@@ -158,8 +158,8 @@ TEST(ShardAttack, TrainsRandomNets) {
     // A frozen scale or dead ReLUs leave parameters unused.
     trial.options.unused_parameters = UnusedParameters::Find;
     if (seed % 3 == 0) trial.options.unused_parameters = UnusedParameters::Refuse;
-    if (seed % 4 == 0) trial.options.bucket = trial.options.first_bucket = 0;
-    if (seed % 4 == 1) trial.options.bucket = trial.options.first_bucket = 1 << 20;
+    if (seed % 4 == 0) trial.options.buckets.size = trial.options.buckets.first = 0;
+    if (seed % 4 == 1) trial.options.buckets.size = trial.options.buckets.first = 1 << 20;
     trial.options.reshard_after_forward = seed % 5 != 0;
     trial.rows_a_rank = 1 + seed % 3;
     expect_same(trial);
@@ -239,11 +239,10 @@ TEST(ShardAttack, TrainsRandomLayersInUnitsOfAnySize) {
         const DeviceMesh mesh(world, {{"replicate", replicas}, {"shard", ranks}});
         Sharded model(random_layers(seed), mesh,
                       {.level = level,
-                       .bucket = 300,
-                       .first_bucket = 300,
-                       .unit = seed % 4 == 0 ? Bytes{0} : Bytes{300} * (seed % 4),
                        .reshard_after_forward = seed % 7 != 0,
-                       .unused_parameters = UnusedParameters::Find});
+                       .unused_parameters = UnusedParameters::Find,
+                       .units = {.bytes = seed % 4 == 0 ? Bytes{0} : Bytes{300} * (seed % 4)},
+                       .buckets = {.size = 300, .first = 300}});
         torch::optim::SGD steps = sgd(model.parameters());
         for (int step = 0; step < 3; ++step) {
           steps.zero_grad();

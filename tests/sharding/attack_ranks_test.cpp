@@ -18,15 +18,16 @@ TEST(ShardEdgeCases, NamesOptionsThatDifferBetweenRanks) {
   const std::vector<std::pair<Change, std::string>> changes = {
       {[](auto& o) { o.level = ShardLevel::None; },
        "level is parameters on rank 0 and none on rank 1"},
-      {[](auto& o) { o.bucket = 5; }, "ShardOptions::bucket"},
+      {[](auto& o) { o.buckets.size = 5; }, "ShardOptions::buckets.size"},
       {[](auto& o) { o.unused_parameters = UnusedParameters::Find; },
        "unused_parameters is Refuse on rank 0 and Find on rank 1"},
       {[](auto& o) { o.reshard_after_forward = false; },
        "reshard_after_forward is true on rank 0 and false"},
-      {[](auto& o) { o.unit = 4; }, "ShardOptions::unit is 0 on rank 0 and 4 on rank 1"},
+      {[](auto& o) { o.units.bytes = 4; },
+       "ShardOptions::units.bytes is 0 on rank 0 and 4 on rank 1"},
       {[](auto& o) { o.precision.reduce = at::kBFloat16; },
        "precision.reduce is not set on rank 0 and BFloat16 on rank 1"},
-      {[](auto& o) { o.broadcast_buffers = false; }, "ShardOptions::broadcast_buffers"},
+      {[](auto& o) { o.broadcast.buffers = false; }, "ShardOptions::broadcast.buffers"},
       {[](auto& o) { o.shards_on_cpu = true; }, "ShardOptions::shards_on_cpu"},
       {[](auto& o) { o.seed = 8; }, "ShardOptions::seed is 0 on rank 0 and 8 on rank 1"}};
   for (const auto& [change, words] : changes)
@@ -71,7 +72,7 @@ TEST(ShardEdgeCases, FailureOfOneRankStopsAllRanks) {
               std::this_thread::sleep_for(std::chrono::milliseconds(10));
             EXPECT_EQ(ended, 2);
           },
-          place == "hook, caught" ? "did not come to its end" : "boom");
+          place == "hook, caught" ? "did not finish" : "boom");
     }
 }
 
@@ -99,7 +100,7 @@ TEST(ShardEdgeCases, FailureInDeviceThreadStopsAllRanks) {
           for (int i = 0; i < 80 && ended < 3; ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
         },
-        "did not come to its end");
+        "did not finish");
   }
 }
 

@@ -5,8 +5,8 @@
 #include "tests/sharding/scratch_folder.h"
 #include "trestle/base/text.h"
 #include "trestle/nn/layers.h"
-#include "trestle/sharding/save.h"
-#include "trestle/sharding/sync_batch_norm.h"
+#include "trestle/sharding/save/save.h"
+#include "trestle/sync_batch_norm/sync_batch_norm.h"
 
 namespace trestle {
 namespace {
@@ -86,7 +86,7 @@ TEST(ShardAttack, RankWithoutSamplesOrLateLayersDoesNotBlock) {
       for (const ShardLevel level : levels) {
         SCOPED_TRACE(std::string(to_string(level)) + (two_by_two ? " 2x2" : " 2"));
         const ShardOptions options{
-            .level = level, .bucket = 0, .first_bucket = 0, .unused_parameters = unused};
+            .level = level, .unused_parameters = unused, .buckets = {.size = 0, .first = 0}};
         spawn(two_by_two ? 4 : 2,
               [&](World& world) {
                 std::vector<mesh::Dimension> dimensions = {{"shard", 2}};
@@ -246,7 +246,7 @@ TEST(ShardAttack, ReducesNoSyncGradientsAcrossBucketRebuild) {
       net->to(at::kBFloat16);
       ShardedModule<Model> sharded(
           net, shards(world),
-          {.unused_parameters = UnusedParameters::Refuse, .precision = {.reduce = at::kFloat}});
+          {.precision = {.reduce = at::kFloat}, .unused_parameters = UnusedParameters::Refuse});
       const auto forward = [&](int step) {
         return sharded.forward(own_rows(world, step).to(at::kBFloat16)).sum();
       };
@@ -331,7 +331,7 @@ TEST(ShardAttack, ReducesParametersFrozenInFirstSteps) {
       for (const auto& item : plain->named_parameters())
         expected[item.key()] = item.value().detach();
       for (const Bytes bucket : {Bytes{1}, Bytes{1} << 20})
-        each_level(2, {.bucket = bucket, .first_bucket = bucket},
+        each_level(2, {.buckets = {.size = bucket, .first = bucket}},
                    [&](World& world, const ShardOptions& options) {
                      const auto net = std::static_pointer_cast<TwoLinears>(make<TwoLinears>());
                      ShardedModule<Model> model(net, shards(world), options);

@@ -109,9 +109,8 @@ void compare_with_reducer(int ranks, bool find, const Used& used) {
     const auto own = std::make_shared<TwoHeadsImpl>(find);
     ShardedModule<TwoHeadsImpl> ours(
         own, mesh,
-        {.bucket = 512,
-         .first_bucket = 256,
-         .unused_parameters = find ? UnusedParameters::Find : UnusedParameters::Refuse});
+        {.unused_parameters = find ? UnusedParameters::Find : UnusedParameters::Refuse,
+         .buckets = {.size = 512, .first = 256}});
     for (int step = 0; step < 4; ++step) {
       const bool both = used(step, world.rank());
       theirs.step(input_of(step, world.rank()), both);

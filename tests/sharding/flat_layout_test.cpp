@@ -1,8 +1,8 @@
-#include "trestle/sharding/flat_layout.h"
+#include "trestle/sharding/flat/flat_layout.h"
 
 #include <gtest/gtest.h>
 
-#include "trestle/sharding/buckets.h"
+#include "trestle/sharding/flat/buckets.h"
 
 namespace trestle::sharding {
 namespace {
@@ -12,19 +12,19 @@ using Buckets = std::vector<std::vector<std::size_t>>;
 
 // Every element of every tensor lies in exactly one shard, at its place in the flat buffer.
 TEST(FlatLayout, ShardsContainEveryElementOnce) {
-  for (const int pieces : {1, 2, 3, 4, 7, 8}) {
-    const FlatLayout layout({5, 0, 100, 1, 17, 4096, 33}, pieces);
-    EXPECT_EQ(layout.size(), pieces * layout.piece_size());
+  for (const int shards : {1, 2, 3, 4, 7, 8}) {
+    const FlatLayout layout({5, 0, 100, 1, 17, 4096, 33}, shards);
+    EXPECT_EQ(layout.size(), shards * layout.shard_size());
     for (std::size_t tensor = 0; tensor < layout.tensors(); ++tensor) {
       EXPECT_EQ(layout.offset(tensor) % 16, 0);
       std::int64_t next = 0;
-      for (int piece = 0; piece < pieces; ++piece) {
-        const auto part = layout.part(tensor, piece);
-        if (part.count == 0) continue;
-        EXPECT_EQ(part.begin, next);
-        EXPECT_EQ(piece * layout.piece_size() + part.offset, layout.offset(tensor) + part.begin);
-        EXPECT_LE(part.offset + part.count, layout.piece_size());
-        next += part.count;
+      for (int shard = 0; shard < shards; ++shard) {
+        const auto slice = layout.slice(tensor, shard);
+        if (slice.count == 0) continue;
+        EXPECT_EQ(slice.begin, next);
+        EXPECT_EQ(shard * layout.shard_size() + slice.offset, layout.offset(tensor) + slice.begin);
+        EXPECT_LE(slice.offset + slice.count, layout.shard_size());
+        next += slice.count;
       }
       EXPECT_EQ(next, layout.count(tensor));
     }
@@ -33,8 +33,8 @@ TEST(FlatLayout, ShardsContainEveryElementOnce) {
 
 TEST(FlatLayout, LeavesShardsEmptyForMoreRanksThanElements) {
   const FlatLayout layout({3}, 8);
-  EXPECT_EQ(layout.part(0, 0).count, 3);
-  for (int piece = 1; piece < 8; ++piece) EXPECT_EQ(layout.part(0, piece).count, 0);
+  EXPECT_EQ(layout.slice(0, 0).count, 3);
+  for (int shard = 1; shard < 8; ++shard) EXPECT_EQ(layout.slice(0, shard).count, 0);
 }
 
 TEST(Buckets, CloseWhenFull) {

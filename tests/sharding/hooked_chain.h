@@ -5,7 +5,7 @@
 
 #include "attack_ranks.h"
 #include "trestle/recompute/checkpoint.h"
-#include "trestle/sharding/hooked.h"
+#include "trestle/sharding/hooks/hooked.h"
 
 // Torch modules with hooked units.
 namespace trestle::testing {

@@ -4,7 +4,7 @@
 #include "attack_ranks.h"
 #include "trestle/base/error.h"
 #include "trestle/nn/layers.h"
-#include "trestle/sharding/hooked.h"
+#include "trestle/sharding/hooks/hooked.h"
 
 namespace trestle {
 namespace {
@@ -83,7 +83,7 @@ TEST(ShardedLayers, SelectUnitsByNameAndType) {
                      return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
                    });
                    Sharded sharded(net, shards(world),
-                                   {.level = ShardLevel::Parameters, .units = units});
+                                   {.level = ShardLevel::Parameters, .units = {.names = units}});
                    sharded.backward(sharded.forward(own_rows(world).to(at::kFloat)).sum());
                    return sharded.report().groups;
                  })

@@ -1,5 +1,5 @@
 // Units inside a torch module train to the weights that libtorch alone gives.
-#include "trestle/sharding/hooked.h"
+#include "trestle/sharding/hooks/hooked.h"
 
 #include <gmock/gmock.h>
 
@@ -155,15 +155,18 @@ TEST(HookedUnits, AreSelectedByNameTypeAndSize) {
                  })
         .at(0);
   };
-  EXPECT_THAT(units({.units = {"blocks", "outer.inner"}}),
+  EXPECT_THAT(units({.units = {.names = {"blocks", "outer.inner"}}}),
               HasSubstr("(the rest of the model, blocks.first, blocks.second, outer.inner)"));
-  EXPECT_THAT(units({.units = {"Block"}}), HasSubstr("blocks.second, outer.inner, frozen)"));
-  EXPECT_THAT(units({.unit = 650}), HasSubstr("(the rest of the model, blocks.first, several)"));
-  EXPECT_THAT(units({.unit = 1 << 20}), HasSubstr("no module in it is a trestle::Hooked"));
+  EXPECT_THAT(units({.units = {.names = {"Block"}}}),
+              HasSubstr("blocks.second, outer.inner, frozen)"));
+  EXPECT_THAT(units({.units = {.bytes = 650}}),
+              HasSubstr("(the rest of the model, blocks.first, several)"));
+  EXPECT_THAT(units({.units = {.bytes = 1 << 20}}),
+              HasSubstr("no module in it is a trestle::Hooked"));
   expect_error(
-      2, [&](World&) { units({.units = {"blocks.frist"}}); },
+      2, [&](World&) { units({.units = {.names = {"blocks.frist"}}}); },
       "unknown unit 'blocks.frist'; did you mean 'blocks.first'?");
-  EXPECT_THROW(units({.unit = 5, .units = {"blocks"}}), UsageError);
+  EXPECT_THROW(units({.units = {.names = {"blocks"}, .bytes = 5}}), UsageError);
 }
 
 // A rank without samples communicates in the other ranks' order, also for nested, tied and reused

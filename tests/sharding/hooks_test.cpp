@@ -5,7 +5,7 @@
 
 #include "attack.h"
 #include "trestle/base/error.h"
-#include "trestle/sharding/powersgd.h"
+#include "trestle/sharding/hooks/powersgd.h"
 
 namespace trestle {
 namespace {
@@ -49,9 +49,9 @@ TEST(CommunicationHooks, TrainToPlainModelsWeightsWithRaggedBatchesAndNoSync) {
     std::vector<GradientBucket> seen;
     std::shared_ptr<Model> own;
     Sharded sharded = make_sharded(
-        world, {.bucket = 256, .first_bucket = 128, .hook = mean_hook([&](auto& bucket) {
-                                                      seen.push_back(bucket);
-                                                    })},
+        world, {.buckets = {.size = 256, .first = 128, .hook = mean_hook([&](auto& bucket) {
+                                                         seen.push_back(bucket);
+                                                       })}},
         &own);
     const auto call = [&](const at::Tensor& x) {
       return sharded.run([&](auto& given) { return own->forward(given); }, x);
@@ -115,14 +115,15 @@ TEST(CommunicationHooks, ReceiveUnscaledGradients) {
     };
     std::map<std::string, at::Tensor> got;
     std::shared_ptr<Model> own;
-    Sharded sharded = make_sharded(world,
-                                   {.hook = mean_hook([&](const GradientBucket& bucket) {
-                                      EXPECT_TRUE(zero_else(bucket));
-                                      for (std::size_t i = 0; i < bucket.names.size(); ++i)
-                                        got[bucket.names[i]] = bucket.gradients[i].clone();
-                                    }),
-                                    .unused_parameters = UnusedParameters::Find},
-                                   &own);
+    Sharded sharded =
+        make_sharded(world,
+                     {.unused_parameters = UnusedParameters::Find,
+                      .buckets = {.hook = mean_hook([&](const GradientBucket& bucket) {
+                                    EXPECT_TRUE(zero_else(bucket));
+                                    for (std::size_t i = 0; i < bucket.names.size(); ++i)
+                                      got[bucket.names[i]] = bucket.gradients[i].clone();
+                                  })}},
+                     &own);
     const auto alone = make<TwoLinears>();
     const at::Tensor x = rows(2, static_cast<std::uint64_t>(world.rank()));
     const auto loss = [&](Model& net) {
@@ -159,7 +160,7 @@ TEST(CommunicationHooks, ExceptionReachesAllRanks) {
                                       };
                                 }};
       std::shared_ptr<Model> own;
-      Sharded sharded = make_sharded(world, {.hook = hook}, &own);
+      Sharded sharded = make_sharded(world, {.buckets = {.hook = hook}}, &own);
       try {
         sharded.backward(
             sharded.run([&](auto& x) { return own->forward(x); }, rows(2, 1)).square().mean());
@@ -188,16 +189,17 @@ TEST(CommunicationHooks, AreRefusedForShardedGradientsAndDifferentRanks) {
   spawn(2, [&](World& world) {
     for (const ShardLevel level : levels) {
       if (level == ShardLevel::None) continue;
-      EXPECT_THAT(error_of(world, {.level = level, .hook = mean_hook()}),
+      EXPECT_THAT(error_of(world, {.level = level, .buckets = {.hook = mean_hook()}}),
                   AllOf(HasSubstr("communication hook 'mean'"), HasSubstr("Take level None"),
                         HasSubstr("precision.reduce = at::kBFloat16")));
     }
-    EXPECT_THAT(error_of(world, {.hook = mean_hook(), .reproducible = {.pieces = 2}}),
-                HasSubstr("hook 'mean' with ShardOptions::reproducible"));
+    EXPECT_THAT(
+        error_of(world, {.buckets = {.hook = mean_hook()}, .reproducible = {.micro_batches = 2}}),
+        HasSubstr("hook 'mean' with ShardOptions::reproducible"));
     CommunicationHook other = mean_hook();
     if (world.rank() == 1) other.name = "other";
-    EXPECT_THAT(error_of(world, {.hook = other}),
-                HasSubstr("ShardOptions::hook is 'mean' on rank 0 and 'other' on rank 1"));
+    EXPECT_THAT(error_of(world, {.buckets = {.hook = other}}),
+                HasSubstr("ShardOptions::buckets.hook is 'mean' on rank 0 and 'other' on rank 1"));
     EXPECT_THROW(sharding::powersgd_hook({.start_iteration = 0}), UsageError);
   });
 }
@@ -206,17 +208,18 @@ TEST(CommunicationHooks, AreRefusedForShardedGradientsAndDifferentRanks) {
 // the buckets rebuilt in step 2.
 TEST(CommunicationHooks, PowerSgdFollowsRebuiltBuckets) {
   for (const bool low : {false, true}) {
-    Trial trial{.model = [] { return make<TwoLinears>(); },
-                .options = {.bucket = 256,
-                            .first_bucket = 128,
-                            .hook = sharding::powersgd_hook({.approximation_rank = low ? 1 : 7,
-                                                             .start_iteration = 1,
-                                                             .min_compression_rate = 1e-3})},
-                .steps = 5,
-                .optimizer =
-                    [](std::vector<at::Tensor> parameters) {
-                      return std::make_shared<torch::optim::SGD>(parameters, 0.1);
-                    }};
+    Trial trial{
+        .model = [] { return make<TwoLinears>(); },
+        .options = {.buckets = {.size = 256,
+                                .first = 128,
+                                .hook = sharding::powersgd_hook({.approximation_rank = low ? 1 : 7,
+                                                                 .start_iteration = 1,
+                                                                 .min_compression_rate = 1e-3})}},
+        .steps = 5,
+        .optimizer =
+            [](std::vector<at::Tensor> parameters) {
+              return std::make_shared<torch::optim::SGD>(parameters, 0.1);
+            }};
     const Weights expected = plainly(trial);
     spawn(2, [&](World& world) {
       const Weights weights = sharded(trial, world, ShardLevel::None);

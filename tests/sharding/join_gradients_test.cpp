@@ -135,7 +135,7 @@ TEST(Join, ShadowsUnitsThatShareWeight) {
   spawn(2,
         [&](World& world) {
           Sharded model(net(), DeviceMesh(world, {{"shard", 2}}),
-                        {.level = ShardLevel::Parameters, .units = {"in", "second"}});
+                        {.level = ShardLevel::Parameters, .units = {.names = {"in", "second"}}});
           torch::optim::SGD optimizer(model.parameters(), 0.05);
           const auto batches = [&] {
             for (int step = 0; step < (world.rank() == 0 ? 3 : 1); ++step) {

@@ -6,9 +6,9 @@
 #include "join_nets.h"
 #include "trestle/base/error.h"
 #include "trestle/nn/layers.h"
-#include "trestle/sharding/hooked.h"
+#include "trestle/sharding/hooks/hooked.h"
 #include "trestle/sharding/join.h"
-#include "trestle/sharding/sync_batch_norm.h"
+#include "trestle/sync_batch_norm/sync_batch_norm.h"
 
 namespace trestle {
 namespace {
@@ -57,7 +57,7 @@ void train_joined(World& world, const Uneven& given, ShardLevel level, Average a
   const int columns = world.size() / given.replicate;
   const DeviceMesh mesh(world, {{"replicate", given.replicate}, {"shard", columns}});
   const nn::Layers net = in_layers();
-  Sharded sharded(net, mesh, {.level = level, .bucket = 256, .first_bucket = 128});
+  Sharded sharded(net, mesh, {.level = level, .buckets = {.size = 256, .first = 128}});
   AdamW optimizer(sharded.parameters(), AdamWOptions(0.05));
   const auto step_with = [&] {
     sharded.clip_grad_norm(0.5);
@@ -119,7 +119,8 @@ TEST(Join, ShadowsNoSyncAndForwardsBeforeBackwards) {
     SCOPED_TRACE(std::string(to_string(level)));
     spawn(2, [&](World& world) {
       const nn::Layers own = in_layers();
-      Sharded sharded(own, DeviceMesh(world, {{"shard", 2}}), {.level = level, .bucket = 256});
+      Sharded sharded(own, DeviceMesh(world, {{"shard", 2}}),
+                      {.level = level, .buckets = {.size = 256}});
       torch::optim::Adam optimizer(sharded.parameters(), torch::optim::AdamOptions(0.05));
       const auto loss = [&](int window, int micro) {
         return sharded.forward(batch_of(world.rank(), 10 * window + micro)).square().mean() / 3;
@@ -248,7 +249,7 @@ TEST(Join, RefusesHookedUnitsWithoutBatchInFirstStep) {
     train(0);
     ADD_FAILURE() << "no error";
   } catch (const std::exception& error) {
-    EXPECT_THAT(error.what(), HasSubstr("a rank without samples in the first step"));
+    EXPECT_THAT(error.what(), HasSubstr("this rank has no samples in the first step"));
   }
 }
 
@@ -328,7 +329,7 @@ TEST(Join, RefusesCallsThatNeedShadowingRanks) {
   EXPECT_THAT(told[1], HasSubstr("state() inside join()"));
   const auto nested = errors_of(2, ShardLevel::None,
                                 [](World&, Sharded& sharded, int) { join({&sharded}, [] {}); });
-  EXPECT_THAT(nested[1], HasSubstr("join() inside of join()"));
+  EXPECT_THAT(nested[1], HasSubstr("join() inside join()"));
   const auto in_no_sync = errors_of(2, ShardLevel::None, [](World&, Sharded& sharded, int) {
     const auto no_sync = sharded.no_sync();
     sharded.backward(sharded.forward(rows(1, 1)).square().mean());
@@ -356,7 +357,8 @@ TEST(Join, RefusesSyncBatchNormAndEndInsideNoSync) {
     });
   }
   spawn(2, [&](World& world) {
-    Sharded cut(in_layers(), DeviceMesh(world, {{"shard", 2}}), {.reproducible = {.pieces = 2}});
+    Sharded cut(in_layers(), DeviceMesh(world, {{"shard", 2}}),
+                {.reproducible = {.micro_batches = 2}});
     EXPECT_THROW(join({&cut}, [] {}), UsageError);
   });
   std::string message;
@@ -372,7 +374,7 @@ TEST(Join, RefusesSyncBatchNormAndEndInsideNoSync) {
   } catch (const StateError& error) {
     message = error.what();
   }
-  EXPECT_THAT(message, HasSubstr("ended inside of no_sync()"));
+  EXPECT_THAT(message, HasSubstr("ended inside no_sync()"));
 }
 
 }  // namespace

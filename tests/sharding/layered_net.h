@@ -108,7 +108,7 @@ inline void at_each_level(int ranks, const std::function<nn::Layers()>& make, Sh
   for (const ShardLevel level : levels) {
     SCOPED_TRACE(std::string(to_string(level)));
     options.level = level;
-    options.bucket = options.first_bucket = 256;
+    options.buckets.size = options.buckets.first = 256;
     spawn(ranks, [&](World& world) {
       const DeviceMesh mesh(world, {{"shard", ranks}});
       const nn::Layers net = make();

@@ -5,7 +5,7 @@
 #include "tests/sharding/layered_net.h"
 #include "trestle/base/error.h"
 #include "trestle/nn/graph.h"
-#include "trestle/sharding/sync_batch_norm.h"
+#include "trestle/sync_batch_norm/sync_batch_norm.h"
 
 namespace trestle::testing {
 namespace {
@@ -37,9 +37,10 @@ TEST(ShardedLayers, TrainInUnitsOfSeveralLayersAndWithoutReshard) {
     for (const bool reshard : {true, false}) {
       spawn(2, [&](World& world) {
         const DeviceMesh mesh(world, {{"shard", 2}});
-        Sharded sharded(
-            make_layered_net(), mesh,
-            {.level = ShardLevel::Parameters, .unit = unit, .reshard_after_forward = reshard});
+        Sharded sharded(make_layered_net(), mesh,
+                        {.level = ShardLevel::Parameters,
+                         .reshard_after_forward = reshard,
+                         .units = {.bytes = unit}});
         for (int step = 0; step < 2; ++step) {
           sharded.zero_grad();
           sharded.backward(loss_of(sharded.forward(part(x, world)), part(y, world)));

@@ -93,9 +93,9 @@ TEST(ShardMemory, UnshardsOneUnitAfterAnother) {
 
 TEST(ShardMemory, FreesWholeGradientsAsTheyAreReduced) {
   const Held one = train_on_virtual_devices(
-      {.level = ShardLevel::OptimizerState, .bucket = 1 << 18, .first_bucket = 1 << 18});
+      {.level = ShardLevel::OptimizerState, .buckets = {.size = 1 << 18, .first = 1 << 18}});
   const Held two = train_on_virtual_devices(
-      {.level = ShardLevel::Gradients, .bucket = 1 << 18, .first_bucket = 1 << 18});
+      {.level = ShardLevel::Gradients, .buckets = {.size = 1 << 18, .first = 1 << 18}});
   // Half of the whole gradients, less what level OptimizerState saves: its reduced shards, a fourth
   // here, reuse their memory.
   EXPECT_LT(two.peak_of_step, one.peak_of_step - 4 * parameter_count * (1.0 / 2 - 1.0 / ranks));
@@ -104,7 +104,7 @@ TEST(ShardMemory, FreesWholeGradientsAsTheyAreReduced) {
 // At once: two reduced shards and one layer's gradient on its way into its bucket, not all shards.
 TEST(ShardMemory, ReducedShardsReuseMemoryOfWholeGradients) {
   const Held held = train_on_virtual_devices(
-      {.level = ShardLevel::OptimizerState, .bucket = 1 << 18, .first_bucket = 1 << 18});
+      {.level = ShardLevel::OptimizerState, .buckets = {.size = 1 << 18, .first = 1 << 18}});
   EXPECT_LT(held.peak_of_step, held.after_step + unit_bytes * (1 + 3.0 / ranks) + (1 << 16));
 }
 
@@ -121,7 +121,8 @@ TEST(ShardMemory, ConstructionDoesNotCopyAllWeights) {
     const Bytes before = memory_usage(device).current;
     reset_peak_memory(device);
     const Sharded sharded(
-        net, mesh, {.level = ShardLevel::Gradients, .bucket = Bytes{2} << 20, .device = device});
+        net, mesh,
+        {.level = ShardLevel::Gradients, .device = device, .buckets = {.size = Bytes{2} << 20}});
     const Bytes weights = 4 * layers * (wide * wide + wide);
     EXPECT_LT(memory_usage(device).peak - before, weights + (Bytes{7} << 20));
   });
@@ -140,9 +141,9 @@ TEST(ShardTraffic, MatchesLevel) {
             (std::array<std::int64_t, 4>{blocks, p, 2 * blocks, 2 * p}));
   EXPECT_EQ(of_step({.level = ShardLevel::Parameters, .reshard_after_forward = false}),
             (std::array<std::int64_t, 4>{blocks, p, blocks, p}));
-  EXPECT_EQ(of_step({.level = ShardLevel::Gradients, .bucket = p, .first_bucket = p}),
+  EXPECT_EQ(of_step({.level = ShardLevel::Gradients, .buckets = {.size = p, .first = p}}),
             (std::array<std::int64_t, 4>{1, p, 1, p}));
-  EXPECT_EQ(of_step({.level = ShardLevel::None, .bucket = p, .first_bucket = p}),
+  EXPECT_EQ(of_step({.level = ShardLevel::None, .buckets = {.size = p, .first = p}}),
             (std::array<std::int64_t, 4>{1, p, 0, 0}));
 }
 

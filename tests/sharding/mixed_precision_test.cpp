@@ -155,9 +155,8 @@ TEST(ShardedPrecision, TrainsAsMasterWeightsAndCopiesByHand) {
         for (const ShardLevel level : sharded_levels) {
           const ShardOptions options = {
               .level = level,
-              .bucket = 512,
-              .first_bucket = 256,
-              .precision = {.parameters = compute, .reduce = reduce, .output = at::kFloat}};
+              .precision = {.parameters = compute, .reduce = reduce, .output = at::kFloat},
+              .buckets = {.size = 512, .first = 256}};
           EXPECT_LT(by_shards(ranks, options, expected), 2e-6)
               << to_string(level) << ", " << toString(compute) << " reduced in " << toString(reduce)
               << " on " << ranks;
@@ -387,7 +386,7 @@ TEST(ShardedPrecision, RefusesInvalidOptions) {
     };
     EXPECT_THAT(refusal({.parameters = at::kInt}), HasSubstr("precision.parameters = Int"));
     EXPECT_THAT(refusal({.reduce = at::kBool}), HasSubstr("precision.reduce = Bool"));
-    EXPECT_THAT(refusal({.keep = {"in"}}), HasSubstr("Give precision.parameters too"));
+    EXPECT_THAT(refusal({.keep = {"in"}}), HasSubstr("Set precision.parameters too"));
     EXPECT_THAT(refusal({.parameters = at::kHalf, .keep = {"inn"}}), HasSubstr("names 'inn'"));
   });
 }

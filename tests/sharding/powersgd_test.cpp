@@ -1,4 +1,4 @@
-#include "trestle/sharding/powersgd.h"
+#include "trestle/sharding/hooks/powersgd.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
@@ -7,7 +7,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/message_of.h"
 #include "tests/support/run_ranks.h"
-#include "trestle/sharding/sharded.h"
+#include "trestle/sharding/sharded_parameters.h"
 
 // PowerSGD compared with PyTorch's hook (tools/golden/make_powersgd_goldens.py) and with its
 // mathematics.
@@ -94,28 +94,28 @@ TEST(PowerSgd, MatchesPyTorchAsHookOfSharded) {
       NamedTensors parameters;
       for (auto shape = shapes.rbegin(); shape != shapes.rend(); ++shape)
         parameters.emplace_back(shape->first, shape->second.clone().requires_grad_());
-      const ShardOptions options = {.first_bucket = first,
-                                    .hook = powersgd_hook(options_of(expected["options"]))};
+      const ShardOptions options = {
+          .buckets = {.first = first, .hook = powersgd_hook(options_of(expected["options"]))}};
       const DeviceMesh mesh(world, {{"replicate", 2}});
-      Sharded stage(parameters, {}, rank_groups(mesh, options), options);
+      ShardedParameters stage(parameters, {}, rank_groups(mesh, options), options);
       const auto& steps = expected["averages"];
       for (std::size_t step = 0; step < steps.size(); ++step) {
         at::Tensor loss = at::zeros({}, at::kDouble);
         std::size_t number = 0;
         for (std::size_t b = 0; b < buckets.size(); ++b)
           for (std::size_t i = 0; i < buckets[b].size(); ++i)
-            // Half, because this kind of Sharded sums over ranks.
+            // Half, because ShardedParameters sums over ranks.
             loss = loss + (parameters[parameters.size() - 1 - number++].second *
                            golden::formula_doubles(
                                buckets[b][i], 1000 * (step + 1) + 100 * b +
                                                   10 * static_cast<std::size_t>(world.rank()) + i) /
                            2)
                               .sum();
-        stage.gather();
+        stage.unshard();
         stage.reduce_next_backward();
         loss.backward();
         stage.finish_reduction();
-        stage.release();
+        stage.reshard();
         number = 0;
         for (std::size_t b = 0; b < buckets.size(); ++b) {
           std::vector<at::Tensor> got;
@@ -217,15 +217,15 @@ TEST(PowerSgd, RefusesInvalidOptionsAndBuckets) {
     PowerSgd powersgd(world.group(), {.start_iteration = 0});
     EXPECT_THAT(message_of<std::exception>(
                     [&] { powersgd.average(0, gradients.buffer, {torch::ones({64})}); }),
-                HasSubstr("not a part of its bucket"));
+                HasSubstr("not a view of its bucket"));
     EXPECT_THAT(message_of<std::exception>(
                     [&] { powersgd.average(0, gradients.buffer, {gradients.parts[0][0]}); }),
-                HasSubstr("a bucket of 64 numbers has gradients of 8"));
+                HasSubstr("a bucket of 64 elements has gradients of 8"));
     powersgd.average(0, gradients.buffer, gradients.parts);
     const Gradients larger = in_one_piece({torch::ones({9, 9})});
     EXPECT_THAT(
         message_of<std::exception>([&] { powersgd.average(0, larger.buffer, larger.parts); }),
-        HasSubstr("bucket 0 has 81 numbers, and had 64"));
+        HasSubstr("bucket 0 has 81 elements, but had 64"));
   });
 }
 

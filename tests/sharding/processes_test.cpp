@@ -15,10 +15,10 @@
 #include "trestle/base/error.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/optim/factory.h"
-#include "trestle/sharding/background_save.h"
+#include "trestle/sharding/hooks/powersgd.h"
 #include "trestle/sharding/join.h"
-#include "trestle/sharding/powersgd.h"
-#include "trestle/sharding/save.h"
+#include "trestle/sharding/save/background_save.h"
+#include "trestle/sharding/save/save.h"
 
 namespace trestle {
 namespace {
@@ -28,8 +28,8 @@ TEST(ShardedProcesses, TrainToPlainModelsWeights) {
     for (const ShardLevel level : {ShardLevel::None, ShardLevel::OptimizerState,
                                    ShardLevel::Gradients, ShardLevel::Parameters}) {
       const DeviceMesh mesh(world, {{"shard", 2}});
-      EXPECT_LT(testing::sharded_training(world, mesh,
-                                          {.level = level, .bucket = 2048, .first_bucket = 512}),
+      EXPECT_LT(testing::sharded_training(
+                    world, mesh, {.level = level, .buckets = {.size = 2048, .first = 512}}),
                 1e-12)
           << to_string(level);
     }
@@ -72,7 +72,7 @@ TEST(ShardedProcesses, RunUnusualStepsAndReportFailures) {
     }
     const DeviceMesh mesh(world, {{"shard", 3}});
     EXPECT_THROW(Sharded(testing::make<Small>(), mesh,
-                         {.level = ShardLevel::Gradients, .bucket = 100 + world.rank()}),
+                         {.level = ShardLevel::Gradients, .buckets = {.size = 100 + world.rank()}}),
                  UsageError);
     ShardedModule<testing::Model> model(testing::make<Small>(), mesh,
                                         {.level = ShardLevel::Parameters});
@@ -92,9 +92,9 @@ TEST(ShardedProcesses, TrainWithJoinAndPowerSgd) {
   testing::run_process_ranks(2, [&](World& world) {
     const auto expected = testing::plainly(trial);
     for (const ShardLevel level : testing::levels) {
-      ShardOptions options{.level = level, .bucket = 256, .first_bucket = 128};
+      ShardOptions options{.level = level, .buckets = {.size = 256, .first = 128}};
       if (level == ShardLevel::None)
-        options.hook = sharding::powersgd_hook(
+        options.buckets.hook = sharding::powersgd_hook(
             {.approximation_rank = 7, .start_iteration = 2, .min_compression_rate = 1e-3});
       ShardedModule<testing::Model> model(trial.model(), DeviceMesh(world, {{"shard", 2}}),
                                           options);

@@ -45,7 +45,7 @@ void expect_case(World& world, const nlohmann::json& golden, ShardLevel level) {
   for (const int part : golden["mesh"]) dimensions.push_back({"replicate", part});
   dimensions.back().name = "shard";
   const DeviceMesh mesh(world, dimensions);
-  ShardOptions options{.level = level, .bucket = 1024, .first_bucket = 256};
+  ShardOptions options{.level = level, .buckets = {.size = 1024, .first = 256}};
   if (!in_double) {
     options.precision.parameters = at::kBFloat16;
     options.precision.reduce = options.precision.output = at::kFloat;

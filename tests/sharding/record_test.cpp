@@ -41,7 +41,8 @@ TEST(ShardedRecord, MatchesCountsOfReport) {
     for (const bool rows_of_two : {false, true}) {
       spawn(2 + 2 * static_cast<int>(rows_of_two), [&](World& world) {
         const DeviceMesh mesh(world, {{"replicate", world.size() / 2}, {"shard", 2}});
-        Sharded sharded(three_layers(), mesh, {.level = level, .bucket = 128, .first_bucket = 128});
+        Sharded sharded(three_layers(), mesh,
+                        {.level = level, .buckets = {.size = 128, .first = 128}});
         torch::optim::SGD optimizer(sharded.parameters(), 0.1);
         const ShardReport before = sharded.report();
         sharded.start_recording();
@@ -91,7 +92,7 @@ TEST(ShardedRecord, ReductionsBeginBeforeBackwardEnds) {
     spawn(2, [&](World& world) {
       const auto net = std::make_shared<Watched>();
       ShardedModule<Watched> sharded(net, DeviceMesh(world, {{"shard", 2}}),
-                                     {.level = level, .bucket = 256, .first_bucket = 128});
+                                     {.level = level, .buckets = {.size = 256, .first = 128}});
       std::int64_t seen = 0;
       net->between = [&] { seen = sharded.report().reductions; };
       sharded.start_recording();

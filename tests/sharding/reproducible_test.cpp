@@ -7,7 +7,7 @@
 #include "tests/sharding/reproducible_training.h"
 #include "tests/sharding/rows.h"
 #include "trestle/base/error.h"
-#include "trestle/sharding/reproducible.h"
+#include "trestle/sharding/options/reproducible.h"
 
 namespace trestle::testing {
 namespace {
@@ -16,9 +16,8 @@ using ::testing::HasSubstr;
 
 ShardOptions reproducible(ShardLevel level) {
   return {.level = level,
-          .bucket = 4096,
-          .first_bucket = 512,
-          .reproducible = {.pieces = pieces},
+          .buckets = {.size = 4096, .first = 512},
+          .reproducible = {.micro_batches = pieces},
           .seed = 5};
 }
 
@@ -166,7 +165,7 @@ TEST(Reproducible, AccumulatesGradientsAndRestartsSteps) {
               sharded.zero_grad();
             }
             for (int step = 0; step < 2; ++step)
-              for (const int piece : sharded.own_pieces()) backward(piece);
+              for (const int piece : sharded.own_micro_batches()) backward(piece);
             optimizer->step();
             return sharded.state();
           },
@@ -200,7 +199,7 @@ TEST(Reproducible, RefusesSettingsThatChangeBits) {
               HasSubstr("'replicate' before 'shard'"));
   options.level = ShardLevel::None;
   EXPECT_EQ(message(4, {{"shard", 2}, {"replicate", 2}}, options), "");
-  options.reproducible.pieces = 6;
+  options.reproducible.micro_batches = 6;
   EXPECT_THAT(message(2, {{"shard", 2}}, options), HasSubstr("power of two"));
   spawn(1,
         [&](World& world) {
@@ -211,7 +210,7 @@ TEST(Reproducible, RefusesSettingsThatChangeBits) {
           EXPECT_THROW(sharded.no_sync(), UsageError);
           EXPECT_THROW(sharded.backward_without_samples(), UsageError);
           Sharded plain(bits_net(0), mesh);
-          EXPECT_THROW(plain.own_pieces(), UsageError);
+          EXPECT_THROW(plain.own_micro_batches(), UsageError);
         },
         {.threads = 1});
 }

@@ -59,7 +59,7 @@ inline at::Tensor random(std::vector<std::int64_t> shape, int seed) {
 // Without ShardOptions::reproducible, no_sync() accumulates the same micro-batches.
 inline NamedTensors train_bits(const DeviceMesh& mesh, const World& world,
                                const BitsTraining& training) {
-  const bool reproducible = training.options.reproducible.pieces > 0;
+  const bool reproducible = training.options.reproducible.micro_batches > 0;
   Sharded sharded(bits_net(training.dropout), mesh, training.options);
   const auto optimizer = optim::make_optimizer(sharded.parameters(), training.optimizer);
   const int each = pieces / world.size();

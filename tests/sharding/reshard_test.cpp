@@ -69,7 +69,7 @@ TEST(ShardedReshard, AmongFewRanksTrainsToPlainModelsWeights) {
             world, mesh, {.level = ShardLevel::Parameters, .reshard_after_forward = few});
         for (const auto& [name, tensor] : trained.state)
           EXPECT_LT((tensor - expected.at(name)).abs().max().item<double>(), 1e-13) << name;
-        EXPECT_EQ(trained.report.gathers_among_few > 0, few == 2);
+        EXPECT_EQ(trained.report.gathers_from_neighbours > 0, few == 2);
       });
 }
 
@@ -117,7 +117,7 @@ TEST(ShardedReshard, HoldsAndSendsDocumentedBytes) {
         result.first = held / bytes;
         result.second = sharded.report();
         result.second.gathers -= before.gathers;
-        result.second.gathers_among_few -= before.gathers_among_few;
+        result.second.gathers_from_neighbours -= before.gathers_from_neighbours;
         result.second.gathered -= before.gathered;
       }
     });
@@ -126,12 +126,12 @@ TEST(ShardedReshard, HoldsAndSendsDocumentedBytes) {
   const auto [held, report] = measure(2);
   EXPECT_NEAR(held, 0.5, 0.03);
   EXPECT_EQ(report.gathers, 2 * blocks);
-  EXPECT_EQ(report.gathers_among_few, blocks);
+  EXPECT_EQ(report.gathers_from_neighbours, blocks);
   EXPECT_EQ(report.gathered, static_cast<Bytes>(2 * bytes));
   EXPECT_NEAR(measure(1).first, 1, 0.03);
   EXPECT_EQ(measure(false).second.gathers, blocks);
   EXPECT_NEAR(measure(4).first, 0, 0.03);
-  EXPECT_EQ(measure(true).second.gathers_among_few, 0);
+  EXPECT_EQ(measure(true).second.gathers_from_neighbours, 0);
 }
 
 TEST(ShardedReshard, RefusesNumberThatDoesNotDivideRanks) {

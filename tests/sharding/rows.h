@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "trestle/sharding/shard_level.h"
+#include "trestle/sharding/options/shard_level.h"
 
 // Levels of sharding and random rows, for all tests of sharding.
 namespace trestle::testing {

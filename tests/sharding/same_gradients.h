@@ -84,7 +84,7 @@ inline void expect_same_gradients(const World& world, const DeviceMesh& mesh,
     SCOPED_TRACE(std::string(to_string(level)));
     const bool autocast = level == ShardLevel::None;  // level None keeps no master weights
     const Gradients expected = plain_gradients(world.size(), given.bfloat16, autocast);
-    ShardOptions options{.level = level, .bucket = 256, .first_bucket = 128};
+    ShardOptions options{.level = level, .buckets = {.size = 256, .first = 128}};
     if (given.bfloat16 && !autocast)
       options.precision = {.parameters = at::kBFloat16, .reduce = at::kFloat, .output = at::kFloat};
     Sharded sharded(residual_layers(given.recompute), mesh, options);

@@ -20,7 +20,7 @@ TEST(ShardedProcesses, HaveBitsOfOneRank) {
   testing::run_process_ranks(4, [](World& world) {
     at::set_num_threads(1);
     testing::BitsTraining training{
-        .options = {.reproducible = {.pieces = testing::pieces}, .seed = 5}};
+        .options = {.reproducible = {.micro_batches = testing::pieces}, .seed = 5}};
     const NamedTensors one = testing::train_bits_on(1, training);
     const DeviceMesh row(world, {{"shard", 4}}), grid(world, {{"replicate", 2}, {"shard", 2}});
     for (const ShardLevel level : {ShardLevel::None, ShardLevel::Parameters}) {

@@ -17,7 +17,7 @@
 #include "trestle/device/virtual_device.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"
-#include "trestle/sharding/save.h"
+#include "trestle/sharding/save/save.h"
 
 namespace trestle {
 namespace {

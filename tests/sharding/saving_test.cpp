@@ -13,8 +13,8 @@
 #include "trestle/optim/factory.h"
 #include "trestle/optim/state.h"
 #include "trestle/pipeline/pipeline.h"
-#include "trestle/sharding/background_save.h"
-#include "trestle/sharding/save.h"
+#include "trestle/sharding/save/background_save.h"
+#include "trestle/sharding/save/save.h"
 
 namespace trestle {
 namespace {
@@ -120,7 +120,8 @@ TEST(SavedSharded, ResumesAtAnyLevelMeshAndWorldSize) {
     SCOPED_TRACE("from " + in_words(from));
     on_mesh(from, [&](World& world, const DeviceMesh& mesh) {
       const auto net = odd_net();
-      ShardedModule<testing::NetImpl> sharded(net, mesh, {.level = from.level, .bucket = 2048});
+      ShardedModule<testing::NetImpl> sharded(net, mesh,
+                                              {.level = from.level, .buckets = {.size = 2048}});
       auto optimizer = adamw(sharded.parameters());
       train_odd_net(sharded, optimizer, world, 0, 2);
       // Training forwards broadcast rank 0's buffers.
@@ -158,7 +159,7 @@ TEST(SavedSharded, ResumesToBitsOfUninterruptedTraining) {
     for (const MeshCase& given : {cases[0], cases[1], cases[2], cases[3], cases[4]}) {
       SCOPED_TRACE(which.name);
       on_mesh(given, [&](World& world, const DeviceMesh& mesh) {
-        const ShardOptions options{.level = given.level, .bucket = 512, .seed = 9};
+        const ShardOptions options{.level = given.level, .buckets = {.size = 512}, .seed = 9};
         Sharded whole(drawing_net(), mesh, options);
         const auto optimizer = optim::make_optimizer(whole.parameters(), which);
         for (int step = 0; step < 5; ++step) {

@@ -25,7 +25,7 @@ TEST_P(EveryLevel, TrainsToPlainModelsWeights) {
   spawn(given.replicate * given.shard, [&](World& world) {
     const DeviceMesh mesh(world, {{"replicate", given.replicate}, {"shard", given.shard}});
     EXPECT_LT(testing::sharded_training(
-                  world, mesh, {.level = given.level, .bucket = 2048, .first_bucket = 512}),
+                  world, mesh, {.level = given.level, .buckets = {.size = 2048, .first = 512}}),
               1e-12)
         << "rank " << world.rank();
   });

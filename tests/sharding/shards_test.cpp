@@ -77,7 +77,7 @@ TEST(ShardedLayers, NameOrFindUnusedParameters) {
     try {
       spawn(2, [&](World& world) {
         const DeviceMesh mesh(world, {{"shard", 2}});
-        Sharded sharded(with_spare(), mesh, {.level = level, .broadcast_at_start = true});
+        Sharded sharded(with_spare(), mesh, {.level = level, .broadcast = {.at_start = true}});
         sharded.backward(sharded.forward(rows(2, 1)).sum());
       });
       ADD_FAILURE() << "no error";

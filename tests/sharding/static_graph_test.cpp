@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "attack_ranks.h"
-#include "trestle/sharding/hooked.h"
+#include "trestle/sharding/hooks/hooked.h"
 
 namespace trestle {
 namespace {
@@ -59,7 +59,7 @@ TEST(ShardedStatic, TrainsToPlainModelsWeights) {
   }
   const Weights expected = weights_of(*plain);
   for (const Bytes bucket : {Bytes{100}, Bytes{1} << 20})
-    each_level(2, {.bucket = bucket, .first_bucket = bucket, .unused_parameters = is_static},
+    each_level(2, {.unused_parameters = is_static, .buckets = {.size = bucket, .first = bucket}},
                [&](World& world, const ShardOptions& options) {
                  const auto net = branches();
                  net->uses_c = world.rank() == 0;
@@ -76,7 +76,7 @@ TEST(ShardedStatic, TrainsToPlainModelsWeights) {
                    optimizer.step();
                  }
                  EXPECT_LT(distance(expected, model.state()), 1e-12);
-                 EXPECT_EQ(model.report().asked_for_unused, 1);
+                 EXPECT_EQ(model.report().unused_checks, 1);
                });
 }
 
@@ -87,9 +87,8 @@ TEST(ShardedStatic, ReducesWithoutWaitingForUnusedParameters) {
       const auto net = branches();
       ShardedModule<Model> model(net, shards(world),
                                  {.level = ShardLevel::OptimizerState,
-                                  .bucket = 1,
-                                  .first_bucket = 1,
-                                  .unused_parameters = unused});
+                                  .unused_parameters = unused,
+                                  .buckets = {.size = 1, .first = 1}});
       std::int64_t begun = 0;
       net->on_gradient = [&] { begun = model.report().reductions; };
       for (int step = 0; step < 3; ++step) {
@@ -98,7 +97,7 @@ TEST(ShardedStatic, ReducesWithoutWaitingForUnusedParameters) {
         // The buckets of d and c, which have no gradient, and of b come before a's.
         EXPECT_EQ(begun - before, unused == is_static && step > 0 ? 6 : 0) << step;
         EXPECT_EQ(model.report().reductions - before, 8);
-        EXPECT_EQ(model.report().asked_for_unused, unused == is_static ? 1 : step + 1);
+        EXPECT_EQ(model.report().unused_checks, unused == is_static ? 1 : step + 1);
       }
     });
 }
@@ -125,16 +124,16 @@ TEST(ShardedStatic, NamesStepThatDiffersFromFirst) {
   using Change = std::function<void(Branches&)>;
   const std::vector<std::pair<Change, std::string>> changes = {
       {[](Branches& net) { net.uses_d = true; },
-       "' got a gradient, and got none in the first step"},
+       "' got a gradient, but got none in the first step"},
       {[](Branches& net) { net.uses_c = false; },
-       "'c.weight' got 0 gradients, and 1 in the first step"},
+       "'c.weight' got 0 gradients, but 1 in the first step"},
       {[](Branches& net) {
          net.on_gradient = [&net] {  // a backward inside the backward
            const at::AutoGradMode with_grad(true);
            net.b(rows(1, 1, 7)).sum().backward();
          };
        },
-       "'b.weight' got 2 gradients, and 1 in the first step"}};
+       "'b.weight' got 2 gradients, but 1 in the first step"}};
   for (const auto& [change, words] : changes)
     for (const ShardLevel level : {ShardLevel::None, ShardLevel::Gradients})
       expect_error(

@@ -22,7 +22,7 @@ class Optimizer;
 //   }
 //
 // Names are those of the unsplit model, so any number of ranks can load what one process saved, and
-// the other way round: see trestle/sharding/save.h, and Pipeline in docs/resume.md. Other exact
+// the other way round: see trestle/sharding/save/save.h, and Pipeline in docs/resume.md. Other exact
 // state goes into state.numbers:
 //
 //   state.numbers.merge(scaler.state());     // precision::GradientScaler

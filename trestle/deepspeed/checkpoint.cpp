@@ -3,7 +3,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/deepspeed/deepspeed.h"
-#include "trestle/sharding/save.h"
+#include "trestle/sharding/save/save.h"
 
 namespace trestle::deepspeed {
 namespace {

@@ -39,8 +39,8 @@ ShardOptions shard_options(const recipe::DeepspeedConfig& config) {
   ShardOptions options;
   options.level = static_cast<ShardLevel>(config.stage);
   if (config.stage == 0 && in_16_bits(config)) options.level = ShardLevel::OptimizerState;
-  options.bucket = Bytes{std::min(config.reduce_bucket, most) * bytes_each};
-  options.first_bucket = std::min(options.first_bucket, options.bucket);
+  options.buckets.size = Bytes{std::min(config.reduce_bucket, most) * bytes_each};
+  options.buckets.first = std::min(options.buckets.first, options.buckets.size);
   options.unused_parameters =
       config.ignore_unused ? UnusedParameters::Find : UnusedParameters::Refuse;
   if (in_16_bits(config)) options.precision.parameters = dtype_of(config.precision);

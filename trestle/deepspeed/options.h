@@ -6,7 +6,7 @@
 #include "trestle/deepspeed/config/rate.h"
 #include "trestle/mesh/layout/mesh_layout.h"
 #include "trestle/precision/gradient_scaler.h"
-#include "trestle/sharding/options.h"
+#include "trestle/sharding/options/options.h"
 
 // Converts a configuration of DeepSpeed into the options of trestle.
 namespace trestle::deepspeed {

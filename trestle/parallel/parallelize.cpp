@@ -7,8 +7,8 @@
 #include "trestle/base/text.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/parallel/stage_replicas.h"
-#include "trestle/sharding/norm_over_ranks.h"
-#include "trestle/sharding/sharded.h"
+#include "trestle/sharding/engine/norm_over_ranks.h"
+#include "trestle/sharding/sharded_parameters.h"
 
 namespace trestle {
 class Parallel::Impl {
@@ -38,9 +38,8 @@ Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOp
     stages = own.group = mesh.group(options.pipeline);
   const bool has_replicas = layout.has(options.replicate) || layout.has(options.shard);
   const ShardOptions shard{.level = options.level,
-                           .replicate = options.replicate,
-                           .shard = options.shard,
-                           .unused_parameters = UnusedParameters::Find};
+                           .unused_parameters = UnusedParameters::Find,
+                           .mesh = {.replicate = options.replicate, .shard = options.shard}};
   if (has_replicas) {
     ranks = sharding::rank_groups(mesh, shard);
     own.replicas.group = ranks.all;
@@ -100,7 +99,7 @@ double Parallel::clip_grad_norm(double max_norm, const optim::ClipGradNormOption
 Pipeline& Parallel::pipeline() { return *impl_->pipeline; }
 const Pipeline& Parallel::pipeline() const { return *impl_->pipeline; }
 
-Sharded* Parallel::sharded(int stage) const {
+ShardedParameters* Parallel::sharded(int stage) const {
   return impl_->hooks ? &impl_->hooks->stage(stage) : nullptr;
 }
 

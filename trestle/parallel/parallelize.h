@@ -7,14 +7,14 @@
 #include "trestle/device/named_tensors.h"
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/pipeline/pipeline.h"
-#include "trestle/sharding/options.h"
+#include "trestle/sharding/options/options.h"
 
 namespace trestle {
 
 namespace nn {
 class Layers;
 }
-class Sharded;
+class ShardedParameters;
 
 // The names of the mesh's dimensions. A mesh need not have all of them.
 struct ParallelOptions {
@@ -67,7 +67,7 @@ class Parallel {
   const Pipeline& pipeline() const;
   // The stage's engine; null where nothing is replicated or sharded. The stage must be on this
   // rank.
-  Sharded* sharded(int stage) const;
+  ShardedParameters* sharded(int stage) const;
   int replicas() const;  // pipelines that share each batch
   int replica() const;   // the number of this one
 

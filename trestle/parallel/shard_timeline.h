@@ -2,7 +2,7 @@
 
 #include "trestle/comm/group.h"
 #include "trestle/schedule/timeline.h"
-#include "trestle/sharding/shard_record.h"
+#include "trestle/sharding/record/shard_record.h"
 
 namespace trestle {
 

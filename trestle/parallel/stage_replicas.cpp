@@ -4,8 +4,8 @@
 
 #include "trestle/base/text.h"
 #include "trestle/nn/layers.h"
-#include "trestle/sharding/norm_over_ranks.h"
-#include "trestle/sharding/save.h"
+#include "trestle/sharding/engine/norm_over_ranks.h"
+#include "trestle/sharding/save/save.h"
 
 namespace trestle::parallel {
 namespace {
@@ -50,10 +50,10 @@ void StageReplicas::take_parameters(Pipeline& pipeline, const DeviceMesh& mesh) 
         first + static_cast<std::size_t>(pipeline.balance()[static_cast<std::size_t>(stage)]);
     if (pipeline.has_stage(stage)) {
       const NamedTensors own = of_layers(graph, first, last, parameters);
-      if (in_threads) groups_.emplace(stage, sharding::more_rank_groups(mesh, options_));
-      stages_.emplace(
-          stage, Sharded(own, of_layers(graph, first, last, buffers), groups_of(stage), options_));
-      stages_.at(stage).release();
+      if (in_threads) groups_.emplace(stage, sharding::separate_rank_groups(mesh, options_));
+      stages_.emplace(stage, ShardedParameters(own, of_layers(graph, first, last, buffers),
+                                               groups_of(stage), options_));
+      stages_.at(stage).reshard();
     }
     first = last;
   }
@@ -86,9 +86,9 @@ std::string StageReplicas::nonfinite_gradient() const {
   return found;
 }
 
-std::vector<Sharded::Unsharded> StageReplicas::whole() {
-  std::vector<Sharded::Unsharded> all;
-  for (auto& [stage, sharded] : stages_) all.push_back(sharded.unshard());
+std::vector<ShardedParameters::Unsharded> StageReplicas::whole() {
+  std::vector<ShardedParameters::Unsharded> all;
+  for (auto& [stage, sharded] : stages_) all.push_back(sharded.unsharded());
   return all;
 }
 

@@ -9,8 +9,8 @@
 #include "trestle/device/named_tensors.h"
 #include "trestle/pipeline/execute/stage_hooks.h"
 #include "trestle/pipeline/pipeline.h"
-#include "trestle/sharding/rank_groups.h"
-#include "trestle/sharding/sharded.h"
+#include "trestle/sharding/options/rank_groups.h"
+#include "trestle/sharding/sharded_parameters.h"
 
 // Joins a pipeline with the sharding engine, which do not include each other. Not installed.
 namespace trestle::parallel {
@@ -30,7 +30,7 @@ class StageReplicas final : public pipeline::StageHooks {
   void take_parameters(Pipeline& pipeline, const DeviceMesh& mesh);
 
   const sharding::RankGroups& ranks() const { return ranks_; }
-  Sharded& stage(int stage) { return stages_.at(stage); }
+  ShardedParameters& stage(int stage) { return stages_.at(stage); }
   bool is_sharded() const { return options_.level != ShardLevel::None; }
 
   void zero_grad();
@@ -39,7 +39,7 @@ class StageReplicas final : public pipeline::StageHooks {
   std::string nonfinite_gradient() const;
 
   // Unshards all parameters on all ranks as long as the returned objects live.
-  std::vector<Sharded::Unsharded> whole();
+  std::vector<ShardedParameters::Unsharded> whole();
   // Unsharded weights and buffers on the CPU, of the stages of this process.
   NamedTensors state();
   // The tensors that this rank writes into a checkpoint, and reads from it.
@@ -51,8 +51,8 @@ class StageReplicas final : public pipeline::StageHooks {
   // Takes part in an evaluation that this rank has no examples of.
   void evaluate_nothing();
 
-  void unshard(int stage) override { stages_.at(stage).gather(); }
-  void reshard(int stage) override { stages_.at(stage).release(); }
+  void unshard(int stage) override { stages_.at(stage).unshard(); }
+  void reshard(int stage) override { stages_.at(stage).reshard(); }
   void before_last_backward(int stage) override { stages_.at(stage).reduce_next_backward(); }
   void reduce_gradients(int stage) override { stages_.at(stage).finish_reduction(); }
   // With sharded parameters this takes one small reduction.
@@ -68,7 +68,7 @@ class StageReplicas final : public pipeline::StageHooks {
   sharding::RankGroups ranks_;
   ShardOptions options_;
   std::map<int, sharding::RankGroups> groups_;  // of stages whose groups are not ranks_
-  std::map<int, Sharded> stages_;
+  std::map<int, ShardedParameters> stages_;
 };
 
 }  // namespace trestle::parallel

@@ -1,15 +1,30 @@
 #pragma once
 
-#include "trestle/sharding/options.h"
+#include "trestle/sharding/options/options.h"
 
 namespace trestle {
 
-// DistributedDataParallel (Li et al. 2020): every rank has the whole model and the whole optimizer; gradients are averaged
-// in buckets while the backward goes on. Each rank holds 16 bytes a parameter (fp32 weights, gradients and Adam's two
-// averages), and a step moves 2 P bytes a rank, where P is what all parameters take. Both dimensions of a mesh replicate.
+// DistributedDataParallel (Li et al. 2020): every rank holds the whole model and the whole
+// optimizer state. Gradients are averaged in buckets during the backward. Each rank holds 16
+// bytes a parameter (fp32 weights, gradients and Adam's two averages). A step moves 2 P bytes a
+// rank, where P is the size of all parameters. Both dimensions of a mesh replicate.
 //
 //   trestle::DeviceMesh mesh(world, {{"replicate", 4}});
 //   trestle::Sharded sharded(net, mesh, trestle::ddp());
+//
+// How it works:
+// - group_builder.cpp divides the parameters into buckets of 25 MiB, the last layers first
+//   (buckets.h). A bucket is a FlatParameterGroup with a flat buffer of gradients.
+// - gradient_hooks.cpp adds a hook to each parameter's gradient accumulator.
+// - gradient_reducer.cpp copies each gradient, times this rank's share of the average, to its place
+//   in the bucket.
+// - reduction_queue.cpp all-reduces a complete bucket. Buckets begin in one order on all ranks.
+// - At the end of the backward gradient_reducer.cpp waits, and points grad() of each parameter into
+//   its bucket.
+// - backward_handshake.cpp finds ranks that run different backwards.
+// - After the first step shard_engine.cpp rebuilds the buckets in the order in which gradients
+//   came.
+// - A communication hook (communication_hook.h) replaces the all-reduce: bucket_hook.cpp.
 inline ShardOptions ddp(ShardOptions options = {}) {
   options.level = ShardLevel::None;
   return options;

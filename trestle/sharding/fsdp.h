@@ -1,16 +1,31 @@
 #pragma once
 
-#include "trestle/sharding/options.h"
+#include "trestle/sharding/options/options.h"
 
 namespace trestle {
 
-// FSDP (Zhao et al. 2023), also known as ZeRO-3: each rank has its part of everything, and the weights of one unit after
-// the other are put together where it runs: 16/N bytes a parameter on N ranks (fp32, Adam) and two units' weights and
-// gradients besides. A step moves 3 P bytes a rank; 2 P with reshard_after_forward = false, which keeps all weights
-// between forward and backward; with reshard_after_forward = k a P of the three moves among k neighbours alone.
+// FSDP (Zhao et al. 2023), also known as ZeRO-3: each rank holds its shard of everything. The
+// weights of one unit after the other are gathered where it runs: 16/N bytes a parameter on N ranks
+// (fp32, Adam), and two units' weights and gradients besides. A step moves 3 P bytes a rank, or 2 P
+// with reshard_after_forward = false, which keeps all weights between forward and backward. With
+// reshard_after_forward = k, one P of the three moves among k neighbours alone.
 //
 //   trestle::DeviceMesh mesh(world, {{"shard", 4}});
 //   trestle::Sharded sharded(net, mesh, trestle::fsdp());
+//
+// How it works:
+// - layer_units.cpp makes units of nn::Layers, module_units.cpp of the Hooked modules (hooked.h) in
+//   a torch module. unit_choice.cpp matches ShardOptions::units with their names and types.
+// - group_builder.cpp flattens a unit's parameters into FlatParameterGroups and releases them.
+//   parameter_storage.cpp frees the memory; the parameters keep their tensor objects.
+// - parameter_unsharder.cpp gathers a unit before its forward and before its backward, one unit
+//   ahead, and releases it after. unit_order.cpp records the order of units, which every step must
+//   repeat.
+// - gradient_reducer.cpp follows the backward. A unit whose gradients are complete is
+//   reduce-scattered by reduction_queue.cpp, during the backward.
+// - mixed_precision.cpp decides which parameters are gathered in another dtype.
+// - Sharded::unshard() gathers all parameters at once (unsharded_scope.h). full_state.cpp copies
+//   them out and in.
 inline ShardOptions fsdp(ShardOptions options = {}) {
   options.level = ShardLevel::Parameters;
   return options;

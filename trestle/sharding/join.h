@@ -1,31 +1,19 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <vector>
 
-// Ranks with fewer batches than others: Join of Python, at every level.
+#include "trestle/sharding/join/join_options.h"
+
+// Training with uneven numbers of batches per rank: Python's torch.distributed.algorithms.join, at
+// every level.
 namespace trestle {
 
 class Sharded;
 
-struct JoinOptions {
-  // By what the sum of gradients is divided where backward() has no weights: by all ranks, or by those that still have
-  // batches. Weights say it by themselves, and a rank without batches has none.
-  enum class Divide : std::uint8_t { AllRanks, RanksWithBatches };
-  Divide divide = Divide::AllRanks;
-  // What happens when the first rank has no batches left while others have: it follows their steps, or all ranks throw
-  // StateError and can go on to something else.
-  enum class FirstEnd : std::uint8_t { Follow, Throw };
-  FirstEnd first_end = FirstEnd::Follow;
-  // What a step does behind its reduced backward, for a rank that follows those of others: it has its part of the
-  // optimizer's state to step above level None, its copy of the weights at None, and takes part in clip_grad_norm().
-  // Gradients are let go by themselves where those that have batches do.
-  std::function<void()> after_backward = {};
-};
-
-// Runs `batches()`, the rank's loop over what it has, perhaps nothing, and then follows the steps of the ranks that have
-// more, until all have come to their end. Then all have the same weights and buffers.
+// Runs `batches()`, this rank's loop over its batches, perhaps none. A rank whose loop has ended
+// shadows the active ranks: it takes part in their communication with zeros, until all loops have
+// ended. Then all ranks have the same weights and buffers.
 //
 //   const auto step = [&] {
 //     sharded.clip_grad_norm(1.0);
@@ -34,20 +22,23 @@ struct JoinOptions {
 //   trestle::join({&sharded}, [&] {
 //     for (auto& [x, y] : loader) {
 //       optimizer->zero_grad();
-//       sharded.backward(torch::cross_entropy_loss(sharded.forward(x), y), static_cast<double>(x.size(0)));
+//       const auto samples = static_cast<double>(x.size(0));
+//       sharded.backward(torch::cross_entropy_loss(sharded.forward(x), y), samples);
 //       step();
 //     }
 //   }, {.after_backward = step});
 //
-// All ranks call it, with all models that run inside: also several that take turns. Costs a small message a forward and a
-// backward. A rank that follows computes nothing; at level Parameters it gathers what the others gather, in an order that is
-// known before the first step but for units inside of a torch module (hooked.h): StateError there. Within no_sync() a rank
-// has its backwards, and the one behind it, or none of them. What needs all ranks besides, as state(), unshard() and
-// saving, comes after join(): UsageError inside. So are models with batch norms that count all ranks' samples
-// (SyncBatchNorm), which a rank without samples does not run.
+// All ranks call it, with all models that run inside, which may take turns. It costs a small
+// message for each forward and each backward. A shadowing rank computes nothing. At level
+// Parameters it gathers what the active ranks gather, in an order that is known before the first
+// step, except for Hooked modules (hooked.h), where it throws StateError in the first step. Inside
+// no_sync() a rank runs all of its backwards and the one after it, or none of them.
 //
-// What `batches` or `after_backward` throws ends the communication of all ranks with that reason. StateError on all ranks
-// where those with batches do not do the same.
+// Throws UsageError for calls inside that need all ranks, such as state(), unshard() and saving:
+// make them after join(). Throws UsageError for models with batch norms over all ranks' samples
+// (SyncBatchNorm), which a shadowing rank does not run. Throws StateError on all ranks where the
+// active ranks make different calls. An exception of `batches` or `after_backward` ends the
+// communication of all ranks with that reason.
 void join(const std::vector<Sharded*>& models, const std::function<void()>& batches,
           const JoinOptions& options = {});
 

@@ -10,17 +10,17 @@
 #include <vector>
 
 #include "trestle/comm/group.h"
+#include "trestle/device/detail/visit_tensors.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/clip_grad_norm.h"
-#include "trestle/sharding/join.h"
-#include "trestle/sharding/options.h"
-#include "trestle/sharding/own_parts.h"
-#include "trestle/sharding/rank_groups.h"
-#include "trestle/sharding/shard_level.h"
-#include "trestle/sharding/shard_record.h"
-#include "trestle/device/detail/visit_tensors.h"
+#include "trestle/sharding/engine/unsharded_scope.h"
+#include "trestle/sharding/options/options.h"
+#include "trestle/sharding/options/rank_groups.h"
+#include "trestle/sharding/options/shard_level.h"
+#include "trestle/sharding/record/shard_record.h"
+#include "trestle/sharding/record/shard_report.h"
 
 namespace torch::nn {
 class Module;
@@ -28,103 +28,80 @@ class Module;
 
 namespace trestle {
 
-// What has crossed between ranks since the model was made, as this rank saw it.
-struct ShardReport {
-  int groups = 0;          // buckets, or units at level Parameters
-  std::int64_t steps = 0;  // backwards that were reduced
-  std::int64_t reductions =
-      0;  // of groups' gradients within the ranks that divide them (of all, at level None)
-  Bytes reduced = 0;                   // bytes of gradients that this rank put into them
-  Bytes reduced_over_replicas = 0;     // of its pieces of them, into sums over the rows of a mesh
-  std::int64_t gathers = 0;            // of groups' parameters
-  std::int64_t gathers_among_few = 0;  // of them, among the k ranks of reshard_after_forward = k
-  Bytes gathered = 0;                  // bytes of parameters that they put together here
-  std::int64_t asked_for_unused = 0;   // small reductions: which parameters had no gradient
-  double waited_seconds =
-      0;  // at the end of the last backward, for reductions that it did not hide
-};
+namespace sharding {
+class ShardEngine;
+}
+struct JoinOptions;
 
-// How far a training has come, as far as random numbers are drawn by it. A training that goes on from a checkpoint has that
-// of the one before (save.h).
-struct ShardProgress {
-  std::int64_t steps = 0;     // backwards that were reduced
-  std::int64_t forwards = 0;  // training forwards since the last of them
-};
-
-// One model on all ranks of a mesh, each of which trains with its own part of the batch. How much of the model's state each
-// rank holds is the level (shard_level.h); ddp.h, zero1.h, zero2.h, fsdp.h and hsdp.h name the usual points.
+// One model on all ranks of a mesh, each of which trains with its own share of the batch. The level
+// (shard_level.h) is how much of the model's state is sharded. ddp.h, zero1.h, zero2.h, fsdp.h and
+// hsdp.h name the usual choices.
 //
 //   trestle::DeviceMesh mesh(world, {{"replicate", 2}, {"shard", 4}});
 //   trestle::Sharded sharded(net, mesh, {.level = trestle::ShardLevel::Parameters});   // HSDP
 //   auto optimizer = trestle::optim::make_optimizer(sharded.parameters(), {.name = "adamw"});
-//   for (auto& [x, y] : loader) {                    // this rank's part of the batch
+//   for (auto& [x, y] : loader) {                    // this rank's share of the batch
 //     sharded.backward(torch::cross_entropy_loss(sharded.forward(x), y));
 //     sharded.clip_grad_norm(1.0);
 //     optimizer->step();
 //     optimizer->zero_grad();
 //   }
 //
-// The gradients are those of the plain model on all ranks' samples together: the mean over ranks of the ranks' gradients,
-// or the mean with weights where backward() is given them. `loss.backward()` by oneself is the same as
-// backward(loss).
+// The gradients equal those of the plain model on all ranks' samples together: the mean of the
+// ranks' gradients, weighted if backward() is given weights. `loss.backward()` is the same as
+// backward(loss). torch::autograd::grad() and create_graph compute a rank's own gradients, so a
+// gradient that is part of a loss must be a gradient of inputs. (At level Parameters the backward
+// through it must run inside unshard().)
 //
-// All ranks make it, and call forward() and backward() equally often; torch::autograd::grad() and create_graph give a
-// rank's own gradients, so a gradient that is part of a loss is one of inputs. (At level Parameters the backward through it
-// is inside unshard().) One Sharded a model at a time. The model's parameters keep their tensor objects,
-// names, shapes and strides; but above level None they are not the ones to give to an optimizer: parameters() are. The
-// model must not be moved or cast afterwards, and gradients that it has from before are let go above level None. The mesh's ranks are processes, or threads with a device each.
+// All ranks make it, and call forward() and backward() the same number of times. A model has one
+// Sharded at a time. Its parameters keep their tensor objects, names, shapes and strides. Above
+// level None an optimizer must be given parameters() instead, and gradients from before are
+// cleared. The model must not be moved or cast afterwards. The mesh's ranks are processes, or
+// threads with a device each.
 class Sharded {
  public:
-  // All levels. At level Parameters the layers are made, divided and let go one unit after the other, so that a model that
-  // fits no rank whole can be made.
+  // At level Parameters the layers are made, sharded and released one unit at a time, so that a
+  // model that fits no rank whole can be made.
   //
-  // Throws UsageError for a mesh without the dimension that the level needs, for options that contradict each other, and
-  // on all ranks where their models differ, naming the first parameter that does.
+  // Throws UsageError for a mesh without the dimension that the level needs, for options that
+  // contradict each other, and on all ranks where their models differ, with the first difference.
   Sharded(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& options = {});
-  // Any module; call it through run(), or through ShardedModule below. At level Parameters the Hooked modules in it are
-  // units (hooked.h), and the rest is one that stays from the forward to the end of the backward; without any, all of it is
-  // one unit, which saves memory between the steps only. description() says which.
+  // Any module; call it through run(), or through ShardedModule below. At level Parameters each
+  // Hooked module in it (hooked.h) is a unit. The rest of the model is a unit that stays gathered
+  // from the forward to the end of the backward. Without Hooked modules the whole model is one
+  // unit, which saves memory only between steps. description() lists units.
   Sharded(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
-          const ShardOptions& options = {});
-  // Parameters that others use, as a pipeline whose stage they are of, one of several that take parts of a batch. Their
-  // gradients are summed as they are. None of forward(), run() and backward() is for it, but:
-  //
-  //   stage.gather();                 // before their first use
-  //   stage.reduce_next_backward();   // before the last of several backwards, whose gradients add up
-  //   stage.finish_reduction();       // after it
-  //   stage.release();
-  Sharded(NamedTensors parameters, NamedTensors buffers, const sharding::RankGroups& ranks,
           const ShardOptions& options = {});
   Sharded(Sharded&&) noexcept;
   Sharded& operator=(Sharded&&) noexcept;
   ~Sharded();
 
-  // The model's, for nn::Layers.
+  // The forward of nn::Layers.
   at::Tensor forward(const at::Tensor& input);
   nn::Values forward(nn::Values inputs);
 
-  // function(inputs...) as the model's forward, for a module: the function calls it.
+  // The forward of a module: function(inputs...), which calls it.
   template <class Function, class... Inputs>
   auto run(const Function& function, Inputs... inputs) {
-    const Scope scope =
-        begin([&](const Change& change) { (visit_tensors(inputs, change), ...); });
+    const Scope scope = begin([&](const Change& change) { (visit_tensors(inputs, change), ...); });
     auto outputs = function(inputs...);
     end(scope, [&](const Change& change) { visit_tensors(outputs, change); });
     return outputs;
   }
 
-  // loss.backward(), and the reduction of the gradients over ranks. `weight`: how much this rank's loss counts, for means
-  // over ragged parts: the number of its samples. All ranks give one, or none does; 0 is a rank that has no sample. With
-  // no_sync() the last backward has the weight of all together, and the losses are scaled by their parts of it.
+  // loss.backward(), and the reduction of the gradients over ranks. `weight` is the number of this
+  // rank's samples, for losses that are means over shares of different sizes. All ranks give one,
+  // or none does; a rank without samples gives 0. After no_sync() the last backward takes the
+  // weight of all backwards together, and each loss is scaled by its share of it.
   void backward(const at::Tensor& loss, std::optional<double> weight = {});
-  // Instead of forward() and backward(), on a rank that has no samples this time while others, which give weights, have: it
-  // takes part with zeros. StateError in the first step of units inside of a torch module, whose order is not known yet;
-  // UsageError with SyncBatchNorm, which runs on empty batches instead. Where ranks do not know how many batches the others
-  // have: join() (join.h).
+  // Instead of forward() and backward(), on a rank without samples while other ranks, which give
+  // weights, have some: it reduces zeros. Throws StateError in the first step with Hooked modules,
+  // whose order is not known yet. Throws UsageError with SyncBatchNorm, which takes empty batches
+  // instead. If ranks do not know each other's numbers of batches, use join() (join.h).
   void backward_without_samples();
 
-  // Backwards while it lives are not reduced: gradients add up on each rank until a backward outside. (At level Gradients
-  // and Parameters this holds the whole gradients on each rank.)
+  // While it lives, backwards are not reduced: gradients accumulate on each rank until a backward
+  // outside. (At levels Gradients and Parameters each rank then holds whole gradients.)
   //
   //   {
   //     const auto no_sync = sharded.no_sync();
@@ -134,61 +111,62 @@ class Sharded {
   class NoSync;
   NoSync no_sync();
 
-  // With ShardOptions::reproducible: the numbers of the pieces that are this rank's, in order. A step is one backward for
-  // each, without no_sync() and weights; zero_grad() in between begins it anew.
-  std::vector<int> own_pieces() const;
+  // With ShardOptions::reproducible: the numbers of this rank's micro-batches, in order. A step is
+  // one backward for each, without no_sync() and weights. zero_grad() in between restarts the step.
+  std::vector<int> own_micro_batches() const;
 
-  // Of parameters that others use alone: see the third constructor.
-  void gather();
-  void reduce_next_backward();
-  void finish_reduction();
-  void release();
-
-  // What this rank's optimizer steps, under the model's names: the parameters themselves at level None, otherwise flat
-  // tensors of this rank's part of each, perhaps empty, that get the gradients. In the same order on all ranks. Parameters
-  // that were frozen when it was made are not among them, and cannot be trained later: StateError. Others may be frozen,
-  // on all ranks alike. An optimizer that looks at more than one number at a time, as LBFGS does, needs level None.
+  // The tensors that this rank's optimizer steps, under the model's names: the parameters at level
+  // None, otherwise their shards, which get the gradients. A shard is a flat tensor, perhaps empty.
+  // The order is the same on all ranks.
+  //
+  // Parameters that were frozen when it was made are not among them, and training them later is a
+  // StateError. The trained ones may be frozen, on all ranks alike. An optimizer that needs a
+  // parameter's elements together, as LBFGS, needs level None.
   std::vector<at::Tensor> parameters() const;
   NamedTensors named_parameters() const;
-  // Of all of them, and what no_sync() has left in the model's; as an optimizer's zero_grad() does, but for
-  // zero_grad(set_to_none = false), which reaches the shards alone.
+  // Clears all gradients, and those of no_sync() in the model's own parameters. An optimizer's
+  // zero_grad() does the same, but zero_grad(set_to_none = false) reaches only the shards.
   void zero_grad();
 
-  // Scales all gradients by the norm of all ranks' together, as optim::clip_grad_norm() does on one; returns the norm, which
-  // is the same on all ranks. One small reduction a dimension of the mesh that divides.
+  // Scales all gradients by the norm over all ranks, as optim::clip_grad_norm() does on one, and
+  // returns the norm, which is the same on all ranks. Costs one small reduction over the ranks that
+  // shard the model.
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options = {});
 
-  // The ranks over which parameters() are divided, for what is computed from all of them, as norms; not valid() at level
-  // None, where each rank has them whole.
+  // The ranks over which parameters() are sharded; not valid() at level None.
   const comm::Group& shard_ranks() const;
 
-  // While it lives the model's own parameters are there, whole and current, to be looked at, and to be written to in place,
-  // on all ranks alike. All ranks call it. A Sharded that is destroyed meanwhile leaves a plain, whole model behind; without
-  // it, use of a model whose last step is not on all ranks throws.
-  class Unsharded;
+  // While it lives, the model's own parameters are whole and current. They may be read, and written
+  // to in place, on all ranks alike. All ranks call it. A Sharded that is destroyed meanwhile
+  // leaves a plain, whole model. Without it, any use of a model whose parameters are not whole on
+  // all ranks throws.
+  using Unsharded = sharding::UnshardedScope;
   Unsharded unshard();
-  // Copies of all parameters, and of the buffers (rank 0's, where the next forward begins with them), whole, on the CPU,
-  // under the model's names. All ranks call it.
+  // Whole copies of all parameters and buffers, on the CPU, under the model's names. Buffers are
+  // rank 0's, if the next forward begins with those. All ranks call it.
   NamedTensors state();
-  // The other way, from whole tensors of these names, which all ranks have. Names that are not the model's, and those of the
-  // model that are missing, are UsageErrors that list them.
+  // Loads whole tensors, which all ranks have. Throws UsageError that lists names that are missing
+  // and that the model lacks.
   void load_state(const NamedTensors& state);
-  // To be called after writing to parameters() by other means than an optimizer between a backward and a forward.
+  // Call it after writing to parameters(), except by an optimizer between a backward and a forward.
   void shards_changed();
 
   ShardProgress progress() const;
   void set_progress(const ShardProgress& progress);
-  // What this rank has of the model's tensors, as they are: what saving and loading need (save.h).
-  sharding::OwnParts own_parts() const;
 
   const ShardOptions& options() const;
   ShardReport report() const;
-  // What happens when, from here to stop_recording(), which throws StateError where nothing is recorded: shard_record.h.
+  // Records when what happens (shard_record.h). stop_recording() throws StateError without
+  // start_recording().
   void start_recording();
   ShardRecord stop_recording();
-  // "fsdp: 4 ranks share 1,234 parameters in 5 units ...", a line each.
+  // "level parameters on the mesh shard 4: 4 ranks, 1,234 parameters in 5 flat groups of 5 units".
   std::string description() const;
 
+  // For trestle's own sources.
+  sharding::ShardEngine& engine() const;
+  // Throws UsageError, which names the call, inside join().
+  sharding::ShardEngine& engine_outside_of_join(const char* call) const;
   class Impl;
 
  private:
@@ -198,7 +176,7 @@ class Sharded {
   using Scope = std::shared_ptr<void>;
   Scope begin(const std::function<void(const Change&)>& inputs);
   void end(const Scope& scope, const std::function<void(const Change&)>& outputs);
-  const std::shared_ptr<Impl>& here() const;  // throws StateError where it was moved from
+  const std::shared_ptr<Impl>& pointer() const;  // throws StateError after a move
   Impl& impl() const;
 
   std::shared_ptr<Impl> impl_;
@@ -215,18 +193,7 @@ class Sharded::NoSync {
   std::weak_ptr<Impl> impl_;
 };
 
-class Sharded::Unsharded {
- public:
-  explicit Unsharded(const std::shared_ptr<Impl>& impl);
-  ~Unsharded();
-  Unsharded(Unsharded&& other) noexcept;
-  Unsharded& operator=(Unsharded&&) = delete;
-
- private:
-  std::weak_ptr<Impl> impl_;
-};
-
-// A module with its own forward(), whatever that takes and returns:
+// A module with its own forward(), of any inputs and outputs:
 //
 //   auto net = std::make_shared<NetImpl>();
 //   trestle::ShardedModule<NetImpl> sharded(net, mesh);

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "trestle/optim/gradient_norms.h"
-#include "trestle/sharding/norm_over_ranks.h"
-#include "trestle/sharding/reproducible.h"
+#include "trestle/sharding/engine/norm_over_ranks.h"
+#include "trestle/sharding/options/reproducible.h"
 
 namespace trestle {
 
@@ -32,7 +32,7 @@ UnscaledGradients unscale(precision::GradientScaler& scaler, Sharded& sharded,
   const sharding::PartialNorm partial{options.p};
   const std::vector<at::Tensor> own = sharded.parameters();
   UnscaledGradients result{.finite = scaler.unscale(own)};
-  if (sharded.options().reproducible.pieces > 0) {
+  if (sharded.options().reproducible.micro_batches > 0) {
     result.norm = sharding::exact_norm(own, sharded.shard_ranks(), options.p);
     result.finite = std::isfinite(result.norm);
     return finish(scaler, own, options, result);

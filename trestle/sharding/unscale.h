@@ -7,18 +7,19 @@
 namespace trestle {
 
 struct UnscaleOptions {
-  double max_norm = 0;  // what gradients are clipped to; 0: they are not
+  double max_norm = 0;  // gradients are clipped to it; 0: not clipped
   double p = 2;         // of the norm
 };
 
 struct UnscaledGradients {
-  bool finite = true;  // the step is to be made
-  double norm = 0;     // of all gradients together, before they were clipped
+  bool finite = true;  // whether to step the optimizer
+  double norm = 0;     // of all gradients together, before clipping
 };
 
-// GradientScaler::unscale() of a sharded model's gradients, and clipping, with one small reduction for both: an infinity
-// in one rank's part of the gradients leaves the step out on all, so the scale, too, stays the same everywhere. All ranks
-// call it, with scalers of the same options. Gradients that are not finite are not clipped.
+// GradientScaler::unscale() and clipping of a sharded model's gradients, with one small reduction
+// for both. An infinity in one rank's shards skips the step on all ranks, so the scale stays the
+// same everywhere. Gradients that are not finite are not clipped. All ranks call it, with scalers
+// of the same options.
 //
 //   precision::GradientScaler scaler;
 //   for (auto& [x, y] : loader) {

@@ -1,14 +1,26 @@
 #pragma once
 
-#include "trestle/sharding/options.h"
+#include "trestle/sharding/options/options.h"
 
 namespace trestle {
 
-// ZeRO-2 (Rajbhandari et al. 2020): as ZeRO-1, and a bucket's whole gradients are let go as soon as they are reduced: 4 +
-// 12/N bytes a parameter on N ranks (fp32, Adam), and 2 P bytes a step.
+// ZeRO-2 (Rajbhandari et al. 2020): as ZeRO-1, but a bucket's whole gradients are freed after their
+// reduction: 4 + 12/N bytes a parameter on N ranks (fp32, Adam). A step moves 2 P bytes a rank.
 //
 //   trestle::DeviceMesh mesh(world, {{"shard", 4}});
 //   trestle::Sharded sharded(net, mesh, trestle::zero2());
+//
+// How it works, where it differs from zero1.h:
+// - Each gradient is copied into its bucket's flat buffer and freed: put_gradient() in
+//   gradient_reducer.cpp.
+// - reduction_queue.cpp reduce-scatters the bucket into a shard of its own, and the collective
+//   frees the buffer.
+// - At most two buckets are in flight (bound_in_flight() in reduction_queue.cpp): a rank that is
+//   ahead waits, instead of holding the gradients of all buckets.
+// - Backwards inside no_sync() accumulate whole gradients on each rank; with several micro-batches
+//   this holds the memory of all gradients.
+// - flat_parameter_group.cpp adds the reduced shards to the grad() of parameters().
+// - Weights are gathered before the next forward, as in zero1.h.
 inline ShardOptions zero2(ShardOptions options = {}) {
   options.level = ShardLevel::Gradients;
   return options;

@@ -14,7 +14,7 @@
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/metrics.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/sharding/rank_groups.h"
+#include "trestle/sharding/options/rank_groups.h"
 
 // The ranks of a run. Inside of the trainer. Not installed.
 namespace trestle::train {

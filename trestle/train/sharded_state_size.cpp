@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "trestle/sharding/options.h"
+#include "trestle/sharding/options/options.h"
 
 namespace trestle::train {
 
@@ -20,8 +20,8 @@ void size_sharded_state(const recipe::Recipe& recipe, Bytes trained, int states,
   cost->norm /= static_cast<double>(recipe.mesh.shard);
   cost->step /= static_cast<double>(recipe.mesh.shard);
   cost->persistent -= states * (trained - shard);
-  if (level == "parameters") cost->persistent += shard;  // beside the unsharded ones
-  const Bytes in_flight = 3 * ShardOptions().bucket;     // buckets of level gradients
+  if (level == "parameters") cost->persistent += shard;     // beside the unsharded ones
+  const Bytes in_flight = 3 * ShardOptions().buckets.size;  // buckets of level gradients
   const Bytes flat = level == "gradients" ? std::min(trained, in_flight) : trained;
   cost->gradients += flat + 3 * shard;  // the reduced, the accumulated and the unflattened shard
 }

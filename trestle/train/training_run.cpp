@@ -267,7 +267,8 @@ void TrainingRun::finish_step(const StepResult& done) {
 
 void TrainingRun::refuse_nonfinite_loss(double loss, const data::Batch& batch) const {
   if (std::isfinite(loss)) return;
-  const auto whole = setup_.replicas ? setup_.replicas->whole() : std::vector<Sharded::Unsharded>();
+  const auto whole =
+      setup_.replicas ? setup_.replicas->whole() : std::vector<ShardedParameters::Unsharded>();
   throw Error(
       text("the loss became ", loss, " in step ", state_.step + 1, " (epoch ", state_.epoch + 1,
            "): ", find_nonfinite({batch.inputs}, *setup_.pipeline, micro_batches_before())),

@@ -39,16 +39,15 @@ void check_levels(const LevelsOptions& options) {
 
 Bytes bucket_of(const LevelsOptions& options, std::int64_t parameters) {
   if (options.bucket > 0) return options.bucket;
-  return std::clamp<Bytes>(4 * parameters / 8, 1, ShardOptions().bucket);
+  return std::clamp<Bytes>(4 * parameters / 8, 1, ShardOptions().buckets.size);
 }
 
 ShardOptions shard_options(const LevelRow& row, const LevelsOptions& options,
                            std::int64_t parameters, at::Device device) {
   const Bytes bucket = bucket_of(options, parameters);
   return {.level = row.level,
-          .bucket = bucket,
-          .first_bucket = std::min(bucket, ShardOptions().first_bucket),
-          .device = device};
+          .device = device,
+          .buckets = {.size = bucket, .first = std::min(bucket, ShardOptions().buckets.first)}};
 }
 
 double moved(const LevelRow& row, const ShardReport& before, const ShardReport& after, int steps) {

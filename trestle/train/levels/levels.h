@@ -8,7 +8,7 @@
 #include "trestle/base/units.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"
-#include "trestle/sharding/options.h"
+#include "trestle/sharding/options/options.h"
 #include "trestle/view/bars.h"
 
 // The memory and the traffic of data parallelism, ZeRO-1 to 3, FSDP and HSDP for one model,
@@ -25,7 +25,7 @@ struct LevelsOptions {
   int steps = 3;            // measured, after two to warm up; at least 1
   std::int64_t batch = 32;  // of all ranks together, and of the plain model
   optim::OptimizerOptions optimizer = {.name = "adamw"};
-  // As ShardOptions::bucket; 0 = 25 MiB or an eighth of the weights, whichever is less, so that
+  // As ShardOptions::buckets.size; 0 = 25 MiB or an eighth of the weights, whichever is less, so that
   // there are several buckets.
   Bytes bucket = 0;
 };

@@ -1,0 +1,52 @@
+#include "trestle/sharding/engine/norm_over_ranks.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "trestle/optim/gradient_norms.h"
+
+namespace trestle::sharding {
+
+double PartialNorm::of(const std::vector<at::Tensor>& parameters) const {
+  std::vector<at::Tensor> some;  // a rank's shard may be empty
+  for (const at::Tensor& parameter : parameters)
+    if (parameter.numel() > 0) some.push_back(parameter);
+  double whole = 0;
+  for (const auto& norm : optim::gradient_norms(some, p)) {
+    if (std::isnan(norm.value)) return norm.value;  // std::max would skip it
+    whole = std::isinf(p) ? std::max(whole, norm.value) : whole + std::pow(norm.value, p);
+  }
+  return whole;
+}
+
+comm::Reduce PartialNorm::reduction() const {
+  return std::isinf(p) ? comm::Reduce::Max : comm::Reduce::Sum;
+}
+
+double PartialNorm::norm(double whole) const {
+  return std::isinf(p) ? whole : std::pow(whole, 1 / p);
+}
+
+double norm_over_ranks(const std::vector<at::Tensor>& parameters,
+                       const std::vector<comm::Group>& groups, double p) {
+  const PartialNorm partial{p};
+  const double own = partial.of(parameters);
+  const at::Tensor whole = at::zeros({2}, at::kDouble);
+  auto* const values = whole.mutable_data_ptr<double>();
+  values[std::isnan(own) ? 1 : 0] = std::isnan(own) ? 1 : own;  // one rank's NaN reaches all
+  for (const comm::Group& group : groups)
+    if (group.valid()) group.all_reduce(whole, partial.reduction()).wait();
+  return values[1] > 0 ? std::nan("") : partial.norm(values[0]);
+}
+
+double clip_over_ranks(const std::vector<at::Tensor>& parameters,
+                       const std::vector<comm::Group>& groups, double max_norm,
+                       const optim::ClipGradNormOptions& options) {
+  optim::check_clipping(max_norm, options);
+  const double norm = norm_over_ranks(parameters, groups, options.p);
+  return optim::clip_by(parameters, {{.value = norm, .dtype = at::kDouble}}, max_norm, options);
+}
+
+}  // namespace trestle::sharding

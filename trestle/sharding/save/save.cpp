@@ -1,0 +1,272 @@
+#include "trestle/sharding/save/save.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/optim/optimizer.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/checkpoint/flat_shard.h"
+#include "trestle/optim/state.h"
+#include "trestle/sharding/engine/shard_engine.h"
+#include "trestle/sharding/save/local_shards.h"
+#include "trestle/sharding/save/prepared_save.h"
+
+namespace trestle {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::CheckpointFolder;
+using sharding::LocalShard;
+using sharding::ShardEngine;
+
+constexpr const char* steps_name = "sharded_steps";
+constexpr const char* forwards_name = "sharded_forwards";
+
+constexpr char succeeded = '+', file_error = 'f', usage_error = 'u', state_error = 's',
+               other_error = 'x';
+
+[[noreturn]] void throw_as(char kind, const std::string& what) {
+  if (kind == file_error) throw FileError(what);
+  if (kind == usage_error) throw UsageError(what);
+  if (kind == state_error) throw StateError(what);
+  throw FormatError(what);
+}
+
+// Runs `work` on each rank and returns all ranks' results. An error of one rank is thrown on all.
+std::vector<std::string> run_on_all_ranks(const comm::Group& ranks, const char* verb,
+                                          const std::function<std::string()>& work) {
+  std::string mine;
+  std::exception_ptr error;
+  const auto failed = [&](char kind, const std::exception& what) {
+    error = std::current_exception();
+    mine = kind + std::string(what.what());
+  };
+  try {
+    mine = succeeded + work();
+  } catch (const FileError& refused) {
+    failed(file_error, refused);
+  } catch (const UsageError& mistake) {
+    failed(usage_error, mistake);
+  } catch (const StateError& mistake) {
+    failed(state_error, mistake);
+  } catch (const std::exception& other) {
+    failed(other_error, other);
+  }
+  std::vector<std::string> all = {mine};
+  if (ranks.size() > 1) all = ranks.all_gather_bytes(mine);
+  if (error) std::rethrow_exception(error);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank][0] != succeeded)
+      throw_as(all[rank][0], text("rank ", ranks.ranks().at(rank), " could not ", verb, ": ",
+                                  all[rank].substr(1)));
+    all[rank].erase(0, 1);
+  }
+  return all;
+}
+
+// Reads one rank's shards from a checkpoint.
+class ShardReader {
+ public:
+  ShardReader(const checkpoint::SavedTraining& saved, const ShardEngine& engine)
+      : saved_(saved), own_(sharding::local_shards(engine)), trained_(engine.stepped()) {
+    for (const LocalShard& shard : own_.parameters) shards_[shard.name] = &shard;
+  }
+
+  void check(checkpoint::SurplusTensors others) const {
+    std::vector<checkpoint::StoredTensor> model;
+    for (const LocalShard& shard : own_.parameters)
+      model.push_back({shard.name, shard.tensor.scalar_type(), shard.shape});
+    for (const auto& [name, tensor] : own_.buffers)
+      model.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
+    saved_.check_weights(model, others);
+  }
+
+  void read_weights() const {
+    std::vector<CheckpointFolder::Wanted> wanted;
+    for (const LocalShard& shard : own_.parameters)
+      want(wanted, shard, shard.name, shard.tensor.detach());
+    for (const auto& [name, tensor] : own_.buffers) wanted.push_back({name, tensor});
+    saved_.folder().read("weights", wanted);
+  }
+
+  void read_optimizer(torch::optim::Optimizer& optimizer) const {
+    const auto names = optim::names_in(optimizer, trained_);
+    const std::set<std::string> asked(names.begin(), names.end());
+    std::vector<CheckpointFolder::Wanted> wanted;
+    NamedTensors state;
+    for (const auto& stored : saved_.folder().tensors("optimizer")) {
+      const std::string parameter = stored.name.substr(0, stored.name.rfind('.'));
+      if (!asked.contains(parameter)) continue;
+      const LocalShard& shard = *shards_.at(parameter);
+      const auto options = shard.tensor.options().requires_grad(false);
+      if (stored.type == at::kLong && stored.shape.empty()) {  // the number of steps
+        state.emplace_back(stored.name, at::empty({}, at::kLong));
+        wanted.push_back({stored.name, state.back().second});
+        continue;
+      }
+      check_stored_shape(stored, shard);
+      state.emplace_back(stored.name,
+                         at::empty_like(shard.tensor, options.dtype(stored.type).device(at::kCPU)));
+      want(wanted, shard, stored.name, state.back().second);
+    }
+    saved_.folder().read("optimizer", wanted);
+    optim::load_optimizer_state(optimizer, names, state);
+  }
+
+  void read_gradients(ShardEngine& engine) const {
+    std::vector<CheckpointFolder::Wanted> wanted;
+    std::vector<std::pair<at::Tensor, at::Tensor>> gradients;
+    for (const auto& stored : saved_.folder().tensors("gradients")) {
+      const auto found = shards_.find(stored.name);
+      if (found == shards_.end() || !found->second->tensor.requires_grad()) continue;
+      const LocalShard& shard = *found->second;
+      check_stored_shape(stored, shard);
+      gradients.emplace_back(shard.tensor, at::empty_like(shard.tensor.detach()));
+      want(wanted, shard, stored.name, gradients.back().second);
+    }
+    saved_.folder().read("gradients", wanted);
+    engine.zero_grad();  // the old gradients belong to the old weights
+    for (auto& [parameter, gradient] : gradients) parameter.mutable_grad() = gradient;
+  }
+
+ private:
+  static void want(std::vector<CheckpointFolder::Wanted>& wanted, const LocalShard& shard,
+                   const std::string& name, const at::Tensor& into) {
+    if (shard.is_whole) {
+      wanted.push_back({name, into});
+      return;
+    }
+    for (const auto& box :
+         checkpoint::boxes_of({name, into, shard.begin, shard.shape, shard.strides}))
+      wanted.push_back({name, box.tensor, box.offset});
+  }
+
+  void check_stored_shape(const checkpoint::StoredTensor& stored, const LocalShard& shard) const {
+    if (stored.shape == shard.shape) return;
+    throw FormatError(text("'", stored.name, "' is [", join(stored.shape, ", "),
+                           "], the parameter is [", join(shard.shape, ", "), "]"),
+                      {.file = saved_.folder().path().string()});
+  }
+
+  const checkpoint::SavedTraining& saved_;
+  const sharding::LocalShards own_;
+  const NamedTensors trained_;
+  std::map<std::string, const LocalShard*> shards_;
+};
+
+std::int64_t take_number(checkpoint::TrainState& state, const char* name, std::int64_t otherwise) {
+  const auto found = state.numbers.find(name);
+  if (found == state.numbers.end()) return otherwise;
+  const double value = found->second;
+  state.numbers.erase(found);
+  if (!(value >= 0 && value < 1e15))
+    throw FormatError(
+        text("the training's place in the checkpoint is damaged: ", name, " is ", value));
+  return static_cast<std::int64_t>(value);
+}
+
+checkpoint::TrainState load_with(const fs::path& folder, Sharded& sharded,
+                                 torch::optim::Optimizer* optimizer,
+                                 const ShardLoadOptions& options) {
+  ShardEngine& engine = sharded.engine_outside_of_join("load()");
+  const comm::Group ranks = engine.ranks().all;
+  checkpoint::TrainState state;
+  ShardProgress progress;
+  std::optional<checkpoint::SavedTraining> saved;
+  std::optional<ShardReader> reader;
+  const auto seen = run_on_all_ranks(ranks, "load", [&] {
+    saved.emplace(folder);
+    state = saved->state();
+    progress.steps = take_number(state, steps_name, state.step);
+    progress.forwards = take_number(state, forwards_name, 0);
+    reader.emplace(*saved, engine);
+    reader->check(options.others);
+    return saved->folder().state();
+  });
+  for (std::size_t rank = 1; rank < seen.size(); ++rank)
+    if (seen[rank] != seen[0])
+      throw FormatError(text("rank ", ranks.ranks().at(rank),
+                             " reads another checkpoint than rank ", ranks.ranks().at(0)),
+                        {.file = folder.string(),
+                         .hint = "All ranks must load from one folder, on a shared file system."});
+  run_on_all_ranks(ranks, "load", [&] {
+    const at::NoGradGuard no_grad;
+    if (optimizer) reader->read_optimizer(*optimizer);
+    reader->read_weights();
+    reader->read_gradients(engine);
+    return std::string();
+  });
+  engine.shards_changed();
+  sharded.set_progress(progress);
+  return state;
+}
+
+}  // namespace
+
+sharding::PreparedSave sharding::prepare_save(const Sharded& sharded,
+                                              const torch::optim::Optimizer* optimizer,
+                                              checkpoint::TrainState state,
+                                              const SaveOptions& options) {
+  const ShardProgress progress = sharded.progress();
+  state.numbers[steps_name] = static_cast<double>(progress.steps);
+  state.numbers[forwards_name] = static_cast<double>(progress.forwards);
+  PreparedSave prepared{.groups = {}, .state = std::move(state)};
+  const ShardEngine& engine = sharded.engine_outside_of_join("save()");
+  run_on_all_ranks(engine.ranks().all, "save", [&] {
+    prepared.groups = groups_to_save(sharded, optimizer, options);
+    return std::string();
+  });
+  return prepared;
+}
+
+void sharding::write_save(const fs::path& folder, const PreparedSave& save,
+                          const comm::Group& ranks) {
+  checkpoint::SaveRanks saving;
+  if (ranks.size() > 1)
+    saving = {.rank = ranks.rank(),
+              .size = ranks.size(),
+              .all_gather = [&](const std::string& mine) { return ranks.all_gather_bytes(mine); }};
+  checkpoint::write_training_checkpoint(folder, save.groups, save.state, saving);
+}
+
+void sharding::load_saved(const checkpoint::SavedTraining& saved, ShardedParameters& sharded,
+                          torch::optim::Optimizer* optimizer, checkpoint::SurplusTensors others) {
+  const at::NoGradGuard no_grad;
+  ShardEngine& engine = sharded.engine();
+  const ShardReader reader(saved, engine);
+  reader.check(others);
+  if (optimizer) reader.read_optimizer(*optimizer);
+  reader.read_weights();
+  reader.read_gradients(engine);
+  engine.shards_changed();
+}
+
+void save(const fs::path& folder, const Sharded& sharded, const torch::optim::Optimizer& optimizer,
+          const checkpoint::TrainState& state, const SaveOptions& options) {
+  sharding::write_save(folder, sharding::prepare_save(sharded, &optimizer, state, options),
+                       sharded.engine().ranks().all);
+}
+
+void save(const fs::path& folder, const Sharded& sharded, const checkpoint::TrainState& state,
+          const SaveOptions& options) {
+  sharding::write_save(folder, sharding::prepare_save(sharded, nullptr, state, options),
+                       sharded.engine().ranks().all);
+}
+
+checkpoint::TrainState load(const fs::path& folder, Sharded& sharded,
+                            torch::optim::Optimizer& optimizer, const ShardLoadOptions& options) {
+  return load_with(folder, sharded, &optimizer, options);
+}
+
+checkpoint::TrainState load(const fs::path& folder, Sharded& sharded,
+                            const ShardLoadOptions& options) {
+  return load_with(folder, sharded, nullptr, options);
+}
+
+}  // namespace trestle
