@@ -28,10 +28,11 @@ std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryRepo
   if (stage.device().is_privateuseone()) report = last_out_of_memory(stage.device());
   if (!report)
     rethrow_with_context(text("in stage ", action.stage, ", micro-batch ", action.micro_batch));
-  std::string message = text(
-      device_name(report->device), " is out of memory in stage ", action.stage, ", micro-batch ",
-      action.micro_batch, layer_of(stage, pass, *report), ": asked ", format_bytes(report->asked),
-      ", ", format_bytes(report->in_use), " of ", format_bytes(report->budget), " in use.");
+  std::string message =
+      text(device_name(report->device), " is out of memory in stage ", action.stage,
+           ", micro-batch ", action.micro_batch, layer_of(stage, pass, *report), ": asked ",
+           format_bytes(report->requested), ", ", format_bytes(report->in_use), " of ",
+           format_bytes(report->budget), " in use.");
   const std::string advice = state.inputs.suggest ? state.inputs.suggest(action.stage) : "";
   if (!advice.empty()) message += "\n         " + advice;
   throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, message);
