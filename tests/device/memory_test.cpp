@@ -54,7 +54,7 @@ TEST_F(BudgetTest, OutOfMemoryReportsDeviceLayerAndBytes) {
   const auto report = last_out_of_memory(device_);
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->device, device_);
-  EXPECT_EQ(report->asked, 800000);
+  EXPECT_EQ(report->requested, 800000);
   EXPECT_EQ(report->in_use, before_ + 400000);
   EXPECT_EQ(report->budget, 1_MiB);
   EXPECT_EQ(report->layer, name);

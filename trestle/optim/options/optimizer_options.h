@@ -45,7 +45,7 @@ struct OptimizerOption {
     return optimizers[0].empty() ||
            std::find(optimizers.begin(), optimizers.end(), optimizer) != optimizers.end();
   }
-  // "adam, adamw" with the separator ", "; empty where all optimizers read the option.
+  // "adam, adamw" with the separator ", "; empty if all optimizers read the option.
   std::string readers(std::string_view separator) const {
     std::string names;
     for (const std::string_view one : optimizers)
