@@ -1,9 +1,9 @@
 # Finds libtorch (a pip wheel or the zip, CPU or CUDA build) and defines Libtorch::Libtorch.
 #
 # torch's own CMake package stops with an error when a CUDA build of it meets a machine without a CUDA toolkit; this
-# module links the CPU half of any build, and the CUDA half too when TRESTLE_CUDA asks for it.
+# module links the CPU half of any build, and the CUDA half too with TRESTLE_CUDA.
 #
-# Looked at, in this order: Torch_DIR, CMAKE_PREFIX_PATH (variables or environment variables), the environment variable
+# It searches, in this order: Torch_DIR, CMAKE_PREFIX_PATH (variables or environment variables), the environment variable
 # LIBTORCH, the project's own virtual environment (.venv, made by tools/setup.sh), Libtorch_BUILT_WITH (set by an
 # installed trestle). Sets Libtorch_ROOT_DIR, Libtorch_VERSION and Libtorch_FROM (which of these it took).
 include(FindPackageHandleStandardArgs)

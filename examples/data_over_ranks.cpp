@@ -4,6 +4,7 @@
 #include <trestle/data/tensor_dataset.h>
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 #include <exception>
 #include <iostream>

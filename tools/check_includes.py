@@ -138,7 +138,7 @@ def library_of(path):
     return next((folder for folder in path.parents if (folder / "CMakeLists.txt").is_file()), path.parent)
 
 
-# What a line at the left margin inside of an unnamed namespace declares: the name before "(", "=", "{", ";" or "[".
+# The name that a line at the left margin of an unnamed namespace declares: the one before "(", "=", "{", ";" or "[".
 DECLARED = re.compile(r"(?!using namespace|template|(?:public|private|protected):|TEST|INSTANTIATE|MATCHER|TYPED|[ }/#)])"
                       r"(?:.*?[\s&*])??(~?[A-Za-z_]\w*)\s*(?:\(|=|\{|;|\[|final\b|: )")
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Everything a program of its own needs, in one include; with it come torch's modules and
+// Everything that a user's program needs, in one include. It also includes torch's modules and
 // optimizers.
 //
 //   #include <trestle/trestle.h>
@@ -11,11 +11,12 @@
 //   net.add("out", torch::nn::Linear(16, 1));
 //   trestle::Pipeline pipeline(net, {.devices = trestle::virtual_devices(2, 512_MiB)});
 //
-// A library includes the headers it uses instead: each stands alone, and they compile faster. These
-// headers and those they include are what is installed.
+// A library should include the headers that it uses instead: each compiles alone, and faster. An
+// installation has these headers and those that they include.
 //
-// What most programs type is in namespace trestle: Pipeline, Device, virtual_devices, run, the
-// errors. The rest is in the namespace of its folder: trestle::nn, trestle::data, trestle::train.
+// Namespace trestle has the names that most programs use: Pipeline, Device, virtual_devices, run,
+// the errors. The rest is in the namespace of its folder: trestle::nn, trestle::data,
+// trestle::train.
 
 #include <torch/autograd.h>
 #include <torch/nn.h>

@@ -87,5 +87,22 @@ TEST(Gather, FindsTheFirstRankThatDiffers) {
     EXPECT_FALSE(found);
 }
 
+TEST(Gather, FindsAClashOfTwoRanks) {
+  const auto all = spawn(3, [](World& world) {
+    return find_clash(world.group(), {world.rank() == 1 ? "b" : "a", "own", "own"});
+  });
+  for (const auto& clash : all) {
+    ASSERT_TRUE(clash);
+    EXPECT_EQ(clash->first, 0);
+    EXPECT_EQ(clash->second, 1);
+    EXPECT_EQ(clash->value, "own");
+  }
+  for (const auto& clash : spawn(2, [](World& world) {
+         const std::string own = std::to_string(world.rank());
+         return find_clash(world.group(), {own, own});
+       }))
+    EXPECT_FALSE(clash);
+}
+
 }  // namespace
 }  // namespace trestle::comm

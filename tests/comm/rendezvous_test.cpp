@@ -81,7 +81,7 @@ TEST(Rendezvous, RefusesDifferentWorldSizes) {
   const auto errors = errors_of(
       {rank_environment(0, 3, port), rank_environment(1, 4, port), rank_environment(2, 3, port)},
       5s);
-  for (const std::string& error : errors) expect_says(error, "usage", "there are 4 ranks");
+  for (const std::string& error : errors) expect_says(error, "usage", "world size 4");
 }
 
 TEST(Rendezvous, NamesMissingRanks) {

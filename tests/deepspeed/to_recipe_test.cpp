@@ -19,13 +19,13 @@ namespace trestle::recipe {
 namespace {
 
 using support::message_of;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
-class DeepspeedRecipe : public testing::Test {
+class DeepspeedRecipe : public ::testing::Test {
  protected:
   DeepspeedRecipe()
       : file_(std::filesystem::path(TRESTLE_BINARY_DIR) / "scratch" /
@@ -133,9 +133,9 @@ TEST_F(DeepspeedRecipe, RejectsAllContradictingFlagsTogether) {
         {{"train.batch", "32"}, {"train.accumulate", "1"}, {"train.precision", "bf16"}});
     ADD_FAILURE() << "no error";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("--batch 32 contradicts "), HasSubstr("sets 64"),
-                      HasSubstr("--precision \"bf16\", and "), Not(HasSubstr("accumulate"))));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("--batch 32 contradicts "), HasSubstr("sets 64"),
+                                    HasSubstr("--precision \"bf16\" contradicts "),
+                                    Not(HasSubstr("accumulate"))));
   }
   EXPECT_NO_THROW(run(json, 4, recipe));  // the file replaces the recipe's values
 }
@@ -167,7 +167,7 @@ TEST_F(DeepspeedRecipe, ReadsAPipeOnce) {
   std::thread writer([&] { std::ofstream(file_) << R"({"train_batch_size": 8})"; });
   const DeepspeedRun read = deepspeed_run(file_, {}, 2, {});
   writer.join();
-  EXPECT_THAT(read.description, HasSubstr("8 a step"));
+  EXPECT_THAT(read.description, HasSubstr("8 per step"));
 }
 
 }  // namespace

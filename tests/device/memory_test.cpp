@@ -48,13 +48,13 @@ TEST_F(BudgetTest, OutOfMemoryReportsDeviceLayerAndBytes) {
   const LayerScope scope(name);
   const auto held = torch::ones({100, 1000}, options());
   const std::string message = out_of_memory([&] { torch::empty({200, 1000}, options()); });
-  EXPECT_THAT(message, HasSubstr("virtual:2 is out of memory: asked for 781.2 KiB"));
+  EXPECT_THAT(message, HasSubstr("virtual:2 is out of memory: requested 781.2 KiB"));
   EXPECT_THAT(message, HasSubstr("390.6 KiB in use of a budget of 1.0 MiB"));
   EXPECT_THAT(message, HasSubstr("in layer 'encoder.down3'"));
   const auto report = last_out_of_memory(device_);
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->device, device_);
-  EXPECT_EQ(report->asked, 800000);
+  EXPECT_EQ(report->requested, 800000);
   EXPECT_EQ(report->in_use, before_ + 400000);
   EXPECT_EQ(report->budget, 1_MiB);
   EXPECT_EQ(report->layer, name);
@@ -67,7 +67,7 @@ TEST_F(BudgetTest, FailsForTheResultOfAnOperator) {
                 const auto once = input.exp();
                 const auto twice = once * 2;
               }),
-              HasSubstr("asked for 507.8 KiB"));
+              HasSubstr("requested 507.8 KiB"));
 }
 
 TEST_F(BudgetTest, FailsForTemporariesInsideAnOperator) {

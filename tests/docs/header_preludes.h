@@ -121,7 +121,7 @@ extern const at::Tensor images;
 extern const ModuleState state;
 extern BufferCopies copies;
 extern const RunKey key;
-// [trestle/nn/error_context.h]
+// [trestle/device/error_context.h]
 void work();
 // [trestle/optim/clip_grad_norm.h]
 #include "trestle/nn/layers.h"
@@ -205,6 +205,9 @@ extern Pipeline pipeline;
 extern const at::Tensor x1, x2, y1, y2;
 extern const at::Tensor image, mask;
 extern const nn::Loss loss;
+// [trestle/pipeline/pipeline_options.h]
+#include "trestle/pipeline/pipeline.h"
+extern nn::Layers net;
 // [trestle/pipeline/find_nonfinite.h]
 #include <cmath>
 extern Pipeline pipeline;

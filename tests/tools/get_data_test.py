@@ -11,7 +11,7 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
 def memory_folder():
-    """Where thousands of small files are fast and programs may run, None for the default folder."""
+    """A folder in which many small files are fast and programs may run; None for the default folder."""
     usable = os.access("/dev/shm", os.W_OK) and not os.statvfs("/dev/shm").f_flag & os.ST_NOEXEC
     return "/dev/shm" if usable else None
 

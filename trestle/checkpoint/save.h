@@ -22,8 +22,8 @@ class Optimizer;
 //   }
 //
 // Names are those of the unsplit model, so any number of ranks can load what one process saved, and
-// the other way round: see trestle/sharding/save/save.h, and Pipeline in docs/resume.md. Other exact
-// state goes into state.numbers:
+// the other way round: see trestle/sharding/save/save.h, and Pipeline in docs/resume.md. Other
+// exact state goes into state.numbers:
 //
 //   state.numbers.merge(scaler.state());     // precision::GradientScaler
 //   scaler.load_state(state.numbers);        // after load()

@@ -66,14 +66,16 @@ void refuse_other_ranks(const launch::RankEnvironment& environment, const Reques
                      {.hint = "The launcher restarts the ranks: leave --max-restarts out here."});
 }
 
+enum class FailureSource { Own, OtherRank };
+
 // Whether this rank prints the world's failure. The rank that failed prints it, and with several
 // machines rank 0 too, whose screen the user watches. A failure that ranks detected, as of a
 // process that was killed, is printed by rank 0 if it still runs.
-bool prints_failure(const World& world, bool only_heard) {
+bool prints_failure(const World& world, FailureSource source) {
   if (const auto who = world.failed_rank())
     return *who == world.rank() || (world.rank() == 0 && world.local_size() < world.size());
   const auto why = world.failure();
-  return !only_heard || world.rank() == 0 || !why || why->starts_with("rank 0 ") ||
+  return source == FailureSource::Own || world.rank() == 0 || !why || why->starts_with("rank 0 ") ||
          why->starts_with("the launcher");
 }
 
@@ -88,23 +90,24 @@ RankEnd work_on_rank(const World& world, const std::function<int(const World*)>&
   try {
     return {work(&world)};
   } catch (const RankError& error) {  // its message names the rank
-    const bool misuse = train::is_usage_error_message(error);
-    if (!prints_failure(world, true)) return {misuse ? usage_error : failed, true};
-    if (misuse) throw UsageError(error.what());
+    const bool invalid = train::is_usage_error_message(error);
+    if (!prints_failure(world, FailureSource::OtherRank))
+      return {invalid ? usage_error : failed, true};
+    if (invalid) throw UsageError(error.what());
     throw;
   } catch (DeadlineError& error) {  // each rank that waited prints which ranks it waited for
     error.add_context(where);
     throw;
   } catch (UsageError& error) {  // usually the same on all ranks
-    if (!prints_failure(world, false)) return {usage_error};
+    if (!prints_failure(world, FailureSource::Own)) return {usage_error};
     if (world.rank() != 0) error.add_context(where);
     throw;
   } catch (Error& error) {
-    if (!prints_failure(world, false)) return {failed};
+    if (!prints_failure(world, FailureSource::Own)) return {failed};
     error.add_context(where);
     throw;
   } catch (c10::Error& error) {
-    if (!prints_failure(world, false)) return {failed};
+    if (!prints_failure(world, FailureSource::Own)) return {failed};
     error.add_context(where);
     throw;
   }

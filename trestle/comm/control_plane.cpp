@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "trestle/base/text.h"
+#include "trestle/comm/completion.h"
 #include "trestle/comm/connection.h"
 
 namespace trestle::comm {
@@ -36,6 +37,11 @@ std::optional<int> rank_of_reason(const std::string& reason) {
   const auto [last, error] = std::from_chars(reason.data() + at + before_rank.size(), end, rank);
   if (error != std::errc() || last != end) return std::nullopt;
   return rank;
+}
+
+std::string describe_status(const std::string& status, std::chrono::milliseconds age) {
+  return status.empty() ? text("has reported nothing for ", seconds_text(age))
+                        : text("last reported '", status, "' ", seconds_text(age), " ago");
 }
 
 std::string statuses(const ControlPlane& control, const std::vector<int>& ranks, int but) {

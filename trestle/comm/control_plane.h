@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -56,6 +57,9 @@ class ControlPlane {
 // and returns nothing where the other ranks detected the failure, as of a process that was killed.
 std::string reason_of_rank(const std::string& reason, int rank);
 std::optional<int> rank_of_reason(const std::string& reason);
+
+// "last reported 'backward of stage 1' 0.2 s ago".
+std::string describe_status(const std::string& status, std::chrono::milliseconds age);
 
 // "rank 1: last reported 'backward of stage 1' 0.2 s ago; rank 2: ...", for a deadline's message.
 std::string statuses(const ControlPlane& control, const std::vector<int>& ranks, int but);

@@ -156,4 +156,14 @@ struct RankDifference {
 // Compares a text of each rank with rank 0's; all ranks get the same result. Waits.
 std::optional<RankDifference> find_difference(const Group& group, const std::string& own);
 
+// Two ranks that gave the same text.
+struct RankClash {
+  int first = 0, second = 0;  // the group's numbers
+  std::string value;
+};
+
+// The first text of a rank that a lower rank gave too; all ranks get the same result. A rank may
+// repeat its own texts. Waits.
+std::optional<RankClash> find_clash(const Group& group, const std::vector<std::string>& own);
+
 }  // namespace trestle::comm

@@ -1,11 +1,11 @@
 #include "trestle/comm/world.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 #include "trestle/comm/group_impl.h"
 #include "trestle/comm/world_impl.h"
 
@@ -63,24 +63,16 @@ comm::Group World::make_group(const std::vector<int>& ranks) const {
 }
 
 void World::own_devices(const std::vector<Device>& devices) const {
-  std::vector<std::string> names;
+  std::vector<std::string> own;
   for (const Device& device : devices)
     if (!device.torch.is_cpu())
-      names.push_back(impl_->facts().machine + "\n" + device_name(device.torch));
-  comm::Group all = group();
-  std::map<std::string, std::size_t> owners;
-  const auto claims = all.all_gather_bytes(join(names, "\t"));
-  for (std::size_t rank = 0; rank < claims.size(); ++rank) {
-    for (const std::string& name : split(claims[rank], '\t')) {
-      if (name.empty()) continue;
-      const auto [owner, is_new] = owners.try_emplace(name, rank);
-      if (is_new || owner->second == rank) continue;
-      throw UsageError(text("ranks ", owner->second, " and ", rank, " both use ",
-                            name.substr(name.find('\n') + 1)),
-                       {.hint = "Give each rank its own devices: ranks that share one would wait "
-                                "for each other in its backward thread."});
-    }
-  }
+      own.push_back(impl_->facts().machine + "\n" + device_name(device.torch));
+  const auto clash = comm::find_clash(group(), own);
+  if (!clash) return;
+  throw UsageError(text("ranks ", clash->first, " and ", clash->second, " both use ",
+                        clash->value.substr(clash->value.find('\n') + 1)),
+                   {.hint = "Give each rank its own devices: ranks that share one would wait for "
+                            "each other in its backward thread."});
 }
 
 void World::report_status(std::string status) const {

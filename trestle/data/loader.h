@@ -140,8 +140,8 @@ class Loader {
 
   // Starts reading epoch `epoch` at batch `first_batch` (0 <= first_batch <= batches()). A resumed
   // run gets the remaining batches of the uninterrupted epoch. The epoch keeps the data set alive,
-  // not the loader. With Part::Input or Part::Target the other part of each batch is undefined; the
-  // part that is read has the same bits.
+  // not the loader. With Part::Input or Part::Target the batches' other tensor is undefined; the
+  // tensor that is read has the same bits.
   Epoch epoch(std::int64_t epoch, std::int64_t first_batch = 0, Part part = Part::Both,
               Share share = {}) const;
 

@@ -18,11 +18,11 @@
 #include "trestle/data_parallel/replica_threads.h"
 #include "trestle/data_parallel/shared_tensor.h"
 #include "trestle/device/device.h"
+#include "trestle/device/error_context.h"
 #include "trestle/device/keyed_random.h"
 #include "trestle/device/stream.h"
 #include "trestle/device/threads.h"
 #include "trestle/nn/checkpointing.h"
-#include "trestle/nn/error_context.h"
 
 namespace trestle::sharding::detail {
 namespace {
@@ -254,7 +254,7 @@ void Replicas::run(std::size_t count, const std::function<void(std::size_t)>& jo
             keyed_seed(static_cast<std::uint64_t>(*seed), 0, -1, static_cast<std::int64_t>(r)));
       job(r);
     } catch (...) {
-      nn::rethrow_with_context(text("in replica ", r, " of ", count, ", on ", device_name(device)));
+      rethrow_with_context(text("in replica ", r, " of ", count, ", on ", device_name(device)));
     }
   };
   // A device's backward thread must not wait for a thread that may need it. A checkpointed function

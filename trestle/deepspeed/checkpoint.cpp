@@ -2,6 +2,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 #include "trestle/deepspeed/deepspeed.h"
 #include "trestle/sharding/save/save.h"
 
@@ -12,11 +13,9 @@ constexpr auto latest = "latest";
 constexpr std::string_view client_prefix = "client.";
 
 void check_tag(const std::string& tag, const World& world) {
-  const auto all = world.group().all_gather_bytes(tag);
-  for (std::size_t rank = 1; rank < all.size(); ++rank)
-    if (all[rank] != all[0])
-      throw UsageError(text("the tag of a checkpoint is '", all[0], "' on rank 0 and '", all[rank],
-                            "' on rank ", rank));
+  if (const auto differs = comm::find_difference(world.group(), tag))
+    throw UsageError(text("the tag of a checkpoint is '", differs->first, "' on rank 0 and '",
+                          differs->other, "' on rank ", differs->rank));
   if (tag.empty() || tag == "." || tag == ".." || tag == latest ||
       tag.find('/') != std::string::npos || tag.find('\n') != std::string::npos)
     throw UsageError(text("'", tag, "' cannot be the tag of a checkpoint"),

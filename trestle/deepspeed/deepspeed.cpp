@@ -4,6 +4,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 #include "trestle/deepspeed/options.h"
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/optim/factory.h"
@@ -20,11 +21,9 @@ void check_deepspeed(const recipe::DeepspeedConfig& config, const World& world,
         text(config.file, " was read for ", config.ranks, " ranks, and there are ", world.size()));
   recipe::DeepspeedConfig same = config;
   same.file = "";  // its place may differ
-  const auto all = world.group().all_gather_bytes(to_text(same));
-  for (std::size_t rank = 1; rank < all.size(); ++rank)
-    if (all[rank] != all[0])
-      throw UsageError(text("rank ", rank, " reads another configuration than rank 0"),
-                       {.file = config.file, .hint = "Give all ranks the same file."});
+  if (const auto differs = comm::find_difference(world.group(), to_text(same)))
+    throw UsageError(text("rank ", differs->rank, " reads another configuration than rank 0"),
+                     {.file = config.file, .hint = "Give all ranks the same file."});
   if (!options.optimizer && !config.optimizer)
     throw UsageError("the file names no optimizer, and the program gives none",
                      {.file = config.file,

@@ -55,7 +55,7 @@ Bytes budget(at::Device device);
 // message has the same contents.
 struct OutOfMemoryReport {
   at::Device device = at::kCPU;
-  Bytes asked = 0, in_use = 0, budget = 0, peak = 0;
+  Bytes requested = 0, in_use = 0, budget = 0, peak = 0;
   std::string node = {};  // name of the autograd node that was running, "" in a forward
   // The node's sequence number: that of the forward operator it belongs to.
   std::uint64_t node_sequence = 0;

@@ -7,9 +7,9 @@
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
+#include "trestle/device/error_context.h"
 #include "trestle/device/keyed_random.h"
 #include "trestle/device/layer_scope.h"
-#include "trestle/nn/error_context.h"
 #include "trestle/nn/segment.h"
 #include "trestle/nn/wiring.h"
 

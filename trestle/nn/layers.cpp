@@ -8,7 +8,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/nn/error_context.h"
+#include "trestle/device/error_context.h"
 #include "trestle/nn/resolve_graph.h"
 
 namespace trestle::nn {

@@ -10,8 +10,8 @@
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
+#include "trestle/device/error_context.h"
 #include "trestle/device/keyed_random.h"
-#include "trestle/nn/error_context.h"
 
 namespace trestle::nn {
 

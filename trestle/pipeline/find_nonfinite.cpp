@@ -5,8 +5,11 @@
 
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 #include "trestle/device/transfer.h"
 #include "trestle/nn/buffer_keeper.h"
 #include "trestle/nn/layers.h"
@@ -63,14 +66,14 @@ class NonfiniteSearch {
         inputs);
     if (const Found found = first_of_all_ranks(search_inputs(given))) return found->sentence;
     if (const Found found = first_of_all_ranks(search_parameters())) return found->sentence;
-    const auto pieces = pipeline::split_as(inputs, sizes);
-    auto exchange = impl_.stage_exchange(pieces.size());
+    const auto micro_batches = pipeline::split_as(inputs, sizes);
+    auto exchange = impl_.stage_exchange(micro_batches.size());
     std::string sentence = "every layer's output is finite, so only the loss is not";
     exchange.run([&] {
-      for (std::size_t m = 0; m < pieces.size(); ++m) {
+      for (std::size_t m = 0; m < micro_batches.size(); ++m) {
         const nn::RunKey key =
             impl_.keys.last_step(first_micro_batch + static_cast<std::int64_t>(m));
-        const Found found = search_outputs(pieces[m], key, static_cast<int>(m), exchange);
+        const Found found = search_outputs(micro_batches[m], key, static_cast<int>(m), exchange);
         if (!found) continue;
         sentence = text(found->sentence, " (micro-batch ", m, ")");
         return;
@@ -104,13 +107,11 @@ class NonfiniteSearch {
   Found first_of_all_ranks(const Found& own) const {
     if (!over_ranks_) return own;
     Found first;
-    for (const auto& received : impl_.options.group.all_gather_bytes(
-             own ? text(own->place, " ", own->sentence) : std::string())) {
-      if (received.empty()) continue;
-      const auto blank = received.find(' ');
-      const int place = std::stoi(received.substr(0, blank));
-      if (!first || place < first->place) first = {place, received.substr(blank + 1)};
-    }
+    std::optional<std::pair<int, std::string>> sent;
+    if (own) sent = {own->place, own->sentence};
+    for (const auto& received : comm::all_gather_values(impl_.options.group, sent))
+      if (received && (!first || received->first < first->place))
+        first = {received->first, received->second};
     return first;
   }
 
@@ -158,7 +159,9 @@ class NonfiniteSearch {
           [&](int, const ValueId& id) {
             return pipeline::StageValue{.value = to_device(known.at(id), at::kCPU)};
           },
-          [&](const ValueId& id, const pipeline::StageValue& came) { known[id] = came.value; });
+          [&](const ValueId& id, const pipeline::StageValue& received) {
+            known[id] = received.value;
+          });
       Found found;
       if (parts_.stages.has(s)) found = search_stage(parts_.stages[s], key, known);
       found = first_of_all_ranks(found);

@@ -1,10 +1,9 @@
 #include "trestle/pipeline/fit_advisor.h"
 
 #include <algorithm>
-#include <sstream>
 #include <utility>
 
-#include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 #include "trestle/device/device.h"
 #include "trestle/pipeline/execute/micro_batch.h"
 #include "trestle/plan/fit.h"
@@ -22,15 +21,12 @@ void FitAdvisor::set_profiled_samples(std::int64_t samples) {
 }
 
 void FitAdvisor::gather_budgets(const comm::Group& group, const StageList& stages) {
-  std::vector<std::string> own;
+  std::vector<std::pair<int, Bytes>> own;  // stage and budget
   for (const auto& stage : stages)
-    own.push_back(text(stage.index(), " ", memory_usage(stage.device()).budget));
+    own.emplace_back(stage.index(), memory_usage(stage.device()).budget);
   std::vector<Bytes> budgets(static_cast<std::size_t>(stages.count()), 0);
-  for (const auto& rows : group.all_gather_bytes(join(own, " "))) {
-    std::istringstream numbers(rows);
-    std::size_t stage = 0;
-    for (Bytes budget = 0; numbers >> stage >> budget;) budgets.at(stage) = budget;
-  }
+  for (const auto& rows : comm::all_gather_values(group, own))
+    for (const auto& [stage, budget] : rows) budgets.at(static_cast<std::size_t>(stage)) = budget;
   const std::lock_guard lock(mutex_);
   budgets_ = std::move(budgets);
 }

@@ -78,7 +78,7 @@ void Pipeline::zero_grad() {
 }
 torch::optim::Optimizer* Pipeline::optimizer(int stage) {
   check_stage(stage);
-  impl_->partitioned().stages.place(stage);  // throws where it is elsewhere
+  impl_->partitioned().stages.place(stage);  // throws for a stage of another rank
   return impl_->optimizers()->find(stage);
 }
 void Pipeline::train() { impl_->set_mode(pipeline::StepPlan::Mode::Training); }

@@ -213,8 +213,8 @@ class Pipeline {
 
   // Measures each stage with one micro-batch of `inputs` (a mini-batch, split as by step()): times,
   // bytes, transfers. Parameters, gradients, buffers and random keys stay unchanged. The budgets of
-  // virtual devices are off meanwhile, so that a plan that does not fit is measured too. The costs
-  // are kept: an out-of-memory error then suggests what would fit.
+  // virtual devices are off during the call, so that a plan that does not fit is measured too. The
+  // costs are kept: an out-of-memory error then suggests what would fit.
   //
   // Over ranks all ranks call it, with the arguments of a step, and all get the costs of all
   // stages. Memory and transfers are measured one stage after the other. Times are measured on all

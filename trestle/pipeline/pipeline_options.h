@@ -54,7 +54,7 @@ struct NumericsOptions {
   // Keys dropout and all other random numbers (keyed_seed).
   std::uint64_t seed = 0;
   // The dtype of autocast in forwards, recomputed forwards and losses. An output keeps the dtype
-  // that autocast gives it. Float32: autocast stays as it is in the caller's thread.
+  // that autocast gives it. Float32: the setting of the caller's thread holds.
   Precision precision = Precision::Float32;
   // When batch norms update their running statistics. Except with EachRun, a recomputed forward
   // changes no buffer.

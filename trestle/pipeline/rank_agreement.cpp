@@ -7,13 +7,14 @@
 #include <array>
 #include <cstdint>
 #include <exception>
-#include <map>
 #include <random>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 #include "trestle/comm/rank_error.h"
 #include "trestle/pipeline/options.h"
 #include "trestle/schedule/csv.h"
@@ -87,18 +88,12 @@ void refuse_shared_devices(const comm::Group& group, const StageList& stages) {
   for (const auto& stage : stages)
     if (!stage.device().is_cpu())
       own.push_back(text(host.data(), " ", getpid(), "\n", device_name(stage.device())));
-  std::map<std::string, std::size_t> owners;
-  const auto all = group.all_gather_bytes(join(own, "\t"));
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    for (const std::string& device : trestle::split(all[rank], '\t')) {
-      const auto owner = owners.try_emplace(device, rank).first->second;
-      if (device.empty() || owner == rank) continue;
-      throw UsageError(
-          text("ranks ", owner, " and ", rank, " of the pipeline both use ",
-               device.substr(device.find('\n') + 1)),
-          {.rank = group.rank(), .hint = "Give each rank that is a thread devices of its own."});
-    }
-  }
+  const auto clash = comm::find_clash(group, own);
+  if (!clash) return;
+  throw UsageError(
+      text("ranks ", clash->first, " and ", clash->second, " of the pipeline both use ",
+           clash->value.substr(clash->value.find('\n') + 1)),
+      {.rank = group.rank(), .hint = "Give each rank that is a thread devices of its own."});
 }
 
 }  // namespace
@@ -150,21 +145,19 @@ std::shared_ptr<RankLink> connect_ranks(const PipelineOptions& options,
                                         const PartitionedModel& model,
                                         const schedule::Schedule& table) {
   const int first = first_rank(options);
-  // The last line is a random number. The first rank's is the number of this pipeline.
-  auto all = options.group.all_gather_bytes(
-      text(describe_pipeline(options, model.graph, table), std::random_device()()));
-  std::uint32_t number = 0;
-  for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {
-    const std::size_t end = all[rank].rfind('\n') + 1;
-    if (rank == first) number = static_cast<std::uint32_t>(std::stoul(all[rank].substr(end)));
-    all[rank].resize(end);
-  }
+  // Each rank sends its description and a random number. The first rank's is the number of this
+  // pipeline.
+  const auto all = comm::all_gather_values(
+      options.group, std::pair<std::string, std::uint32_t>(
+                         describe_pipeline(options, model.graph, table), std::random_device()()));
   // Every rank compares all ranks with the first, so that all throw the same error.
   for (int rank = 0; rank < static_cast<int>(all.size()); ++rank)
-    compare_pipelines(all[rank], all[first], rank, first);
+    compare_pipelines(all[static_cast<std::size_t>(rank)].first,
+                      all[static_cast<std::size_t>(first)].first, rank, first);
   refuse_shared_devices(options.group, model.stages);
   return std::make_shared<RankLink>(options.group, table.rank_of_stage.front(),
-                                    table.rank_of_stage.back(), number);
+                                    table.rank_of_stage.back(),
+                                    all[static_cast<std::size_t>(first)].second);
 }
 
 }  // namespace trestle::pipeline

@@ -16,7 +16,7 @@ namespace trestle::pipeline {
 struct TableRequest {
   int micro_batches = 1;
   std::string schedule = {};
-  bool recompute = true;  // as the options say; false: nothing is recomputed
+  bool recompute = true;  // by the modes of the options; false: nothing is recomputed
   bool updates = false;   // with NORM and STEP
 
   friend auto operator<=>(const TableRequest&, const TableRequest&) = default;

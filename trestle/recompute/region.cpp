@@ -9,7 +9,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/nn/error_context.h"
+#include "trestle/device/error_context.h"
 #include "trestle/nn/layer.h"
 #include "trestle/recompute/recomputation.h"
 
@@ -241,7 +241,7 @@ std::vector<at::Tensor> Region::recompute() {
     run->separate_from(buffers);
   } catch (...) {
     record_versions();
-    nn::rethrow_with_context("while recomputing a checkpointed function for its backward");
+    rethrow_with_context("while recomputing a checkpointed function for its backward");
   }
   record_versions();
   return run->take_results();

@@ -2,9 +2,12 @@
 
 #include <array>
 #include <map>
+#include <string>
+#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 #include "trestle/device/device.h"
 #include "trestle/sync_batch_norm/sync_batch_norm_function.h"
 
@@ -24,22 +27,23 @@ std::string backward_thread(at::Device device) {
 
 void check_batch_norm_ranks(const comm::Group& group, const at::Tensor& input,
                             const std::string& options) {
-  const auto all = group.all_gather_bytes(options + "\n" + backward_thread(input.device()));
-  const std::string first = split(all[0], '\n').at(0);
+  using Sent = std::pair<std::string, std::string>;
+  const auto all = comm::all_gather_values(group, Sent(options, backward_thread(input.device())));
+  const std::string& first = all.at(0).first;
   std::map<std::string, int> threads;
   for (std::size_t r = 0; r < all.size(); ++r) {
-    const auto lines = split(all[r], '\n');
+    const auto& [their_options, thread] = all[r];
     const int rank = group.ranks()[r];
-    if (lines.at(0) != first) {
+    if (their_options != first) {
       throw UsageError(text("the ranks' batch norms differ: rank ", group.ranks()[0], " has ",
-                            first, ", rank ", rank, " has ", lines.at(0)),
+                            first, ", rank ", rank, " has ", their_options),
                        {.hint = "All ranks must make the same net."});
     }
-    if (lines.at(1).empty()) continue;
-    const auto [known, is_new] = threads.emplace(lines.at(1), rank);
+    if (thread.empty()) continue;
+    const auto [known, is_new] = threads.emplace(thread, rank);
     if (is_new) continue;
     throw UsageError(
-        text("rank ", known->second, " and rank ", rank, " are both on ", lines.at(1),
+        text("rank ", known->second, " and rank ", rank, " are both on ", thread,
              ": their SyncBatchNorms would wait for each other in one backward thread"),
         {.hint = "Give each rank a device of its own, or the plain cpu."});
   }

@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "trestle/base/error.h"
 #include "trestle/base/fnv1a.h"
@@ -29,19 +33,22 @@ std::string line_or_none(const std::vector<std::string>& lines, std::size_t line
                    {.hint = "All machines need the same files, under the same names."});
 }
 
+// A replica's number, and lines: the number of its examples, then their names.
+using ReadData = std::pair<int, std::vector<std::string>>;
+
 // One rank of a pipeline reads the inputs and another one the targets: both must be of the same
 // examples. Replicas read different examples of the same number of them.
-void refuse_different_data(const RunRanks& ranks, const std::string& mine) {
-  const auto all = ranks.gather(mine);  // lines: replica, number of examples, their names
-  std::map<std::string, std::size_t> first_of_replica;
+void refuse_different_data(const RunRanks& ranks, const std::optional<ReadData>& mine) {
+  const auto all = ranks.gather(mine);
+  std::map<int, std::size_t> first_of_replica;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].empty()) continue;
-    const auto own = lines_of(all[rank]);
-    const auto first = first_of_replica.try_emplace(own[0], rank).first->second;
+    if (!all[rank]) continue;
+    const auto& [replica, own] = *all[rank];
+    const auto first = first_of_replica.try_emplace(replica, rank).first->second;
     const auto other = first == rank ? first_of_replica.begin()->second : first;
-    const auto theirs = lines_of(all[other]);
-    const std::size_t end = first == rank ? 2 : std::max(own.size(), theirs.size());
-    for (std::size_t line = 1; line < end; ++line)
+    const auto& theirs = all[other]->second;
+    const std::size_t end = first == rank ? 1 : std::max(own.size(), theirs.size());
+    for (std::size_t line = 0; line < end; ++line)
       if (line_or_none(own, line) != line_or_none(theirs, line))
         throw_different_data(line_or_none(theirs, line), other, line_or_none(own, line), rank);
   }
@@ -93,10 +100,11 @@ double data_mark_of(const std::optional<data::Batch>& first, std::int64_t exampl
   const bool has_inputs = first && ranks.is_first();
   const auto names = ranks.gather_lines(has_inputs ? first->names : std::vector<std::string>());
   if (!ranks.alone()) {
-    std::string mine;
-    if (first)
-      mine = text(ranks.replica(), "\n", examples, " to train on", first->names.empty() ? "" : "\n",
-                  join(first->names, "\n"));
+    std::optional<ReadData> mine;
+    if (first) {
+      mine.emplace(ranks.replica(), std::vector{text(examples, " to train on")});
+      mine->second.insert(mine->second.end(), first->names.begin(), first->names.end());
+    }
     refuse_different_data(ranks, mine);
   }
   return static_cast<double>(fnv1a(join(names, "\n")) >> 11);

@@ -124,18 +124,14 @@ std::vector<double> RunRanks::sum_of_last(std::vector<double> mine) const {
 }
 
 at::Tensor RunRanks::all_rows(const at::Tensor& own) const {
-  const std::string mine =
-      own.defined() ? text(static_cast<int>(own.scalar_type()), " ", join(own.sizes(), " ")) : "";
+  std::optional<std::pair<at::ScalarType, std::vector<std::int64_t>>> mine;
+  if (own.defined()) mine = {own.scalar_type(), own.sizes().vec()};
   at::Tensor rows = own;
-  for (const std::string& one : groups_.all.all_gather_bytes(mine)) {
-    if (rows.defined() || one.empty()) continue;
-    std::istringstream numbers(one);
-    int type = 0;
-    numbers >> type;
-    std::vector<std::int64_t> sizes;
-    for (std::int64_t size = 0; numbers >> size;) sizes.push_back(size);
+  for (const auto& one : comm::all_gather_values(groups_.all, mine)) {
+    if (rows.defined() || !one) continue;
+    auto [type, sizes] = *one;
     sizes.at(0) = 0;
-    rows = at::empty(sizes, static_cast<at::ScalarType>(type));
+    rows = at::empty(sizes, type);
   }
   return at::cat(groups_.all.all_gather_uneven(rows.contiguous()));
 }
@@ -144,14 +140,10 @@ std::string RunRanks::from_first(std::string mine) const {
   return alone() ? mine : group().broadcast_bytes(std::move(mine), 0);
 }
 
-std::vector<std::string> RunRanks::gather(const std::string& mine) const {
-  return alone() ? std::vector<std::string>{mine} : group().all_gather_bytes(mine);
-}
-
 std::vector<std::string> RunRanks::gather_lines(const std::vector<std::string>& mine) const {
   std::vector<std::string> all;
-  for (const auto& one : gather(join(mine, "\n")))
-    for (auto& line : lines_of(one)) all.push_back(std::move(line));
+  for (auto& lines : gather(mine))
+    for (std::string& line : lines) all.push_back(std::move(line));
   return all;
 }
 
@@ -199,11 +191,11 @@ void refuse_other_folders(const std::filesystem::path& folder, const RunRanks& r
     words = text(std::random_device()(), " ", std::random_device()());
     write_file(mark, words);
   }
-  const auto seen = ranks.gather(comes_to_hold(mark, ranks.from_first(words)) ? "seen" : "");
+  const auto seen = ranks.gather(comes_to_hold(mark, ranks.from_first(words)) ? 1 : 0);
   std::error_code ignored;
   if (ranks.reports()) std::filesystem::remove(mark, ignored);
   for (std::size_t rank = 0; rank < seen.size(); ++rank)
-    if (seen[rank].empty())
+    if (seen[rank] == 0)
       throw UsageError(
           text(folder.string(), ": rank ", rank, " does not see this folder as rank 0 does"),
           {.hint = "All ranks save into one folder: give one, with --runs, on a file "

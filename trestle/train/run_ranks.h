@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trestle/checkpoint/files/save_ranks.h"
+#include "trestle/comm/gather.h"
 #include "trestle/comm/world.h"
 #include "trestle/data/dataset.h"
 #include "trestle/data/loader.h"
@@ -74,7 +75,11 @@ class RunRanks {
   // passes None. The ranks that hold the same stages call it.
   at::Tensor all_rows(const at::Tensor& own) const;
   std::string from_first(std::string mine) const;
-  std::vector<std::string> gather(const std::string& mine) const;
+  // One value of each rank (comm/gather.h).
+  template <class T>
+  std::vector<T> gather(const T& mine) const {
+    return alone() ? std::vector<T>{mine} : comm::all_gather_values(group(), mine);
+  }
   // The lines of all ranks as one list, in the order of the ranks.
   std::vector<std::string> gather_lines(const std::vector<std::string>& mine) const;
   std::int64_t sum(std::int64_t mine) const;

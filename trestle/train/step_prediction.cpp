@@ -1,10 +1,9 @@
 #include "trestle/train/step_prediction.h"
 
 #include <algorithm>
-#include <sstream>
-#include <string>
+#include <utility>
+#include <vector>
 
-#include "trestle/base/text.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/sharded_state_size.h"
 
@@ -20,7 +19,7 @@ struct StageFacts {
 };
 
 std::vector<StageFacts> facts_of_stages(const Pipeline& pipeline, const RunRanks& ranks) {
-  std::vector<std::string> rows;
+  std::vector<std::pair<int, StageFacts>> rows;
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
     if (!pipeline.has_stage(stage)) continue;
     StageFacts facts{.on_cpu = pipeline.device(stage).torch.is_cpu()};
@@ -29,16 +28,11 @@ std::vector<StageFacts> facts_of_stages(const Pipeline& pipeline, const RunRanks
       if (parameter.requires_grad()) facts.trained += bytes;
       facts.largest = std::max(facts.largest, bytes);
     }
-    rows.push_back(
-        text(stage, " ", facts.trained, " ", facts.largest, " ", facts.on_cpu ? 1 : 0, "\n"));
+    rows.emplace_back(stage, facts);
   }
   std::vector<StageFacts> all(static_cast<std::size_t>(pipeline.stage_count()));
-  for (const std::string& said : ranks.gather(join(rows, ""))) {
-    std::istringstream words(said);
-    std::size_t stage = 0;
-    for (StageFacts facts; words >> stage >> facts.trained >> facts.largest >> facts.on_cpu;)
-      all.at(stage) = facts;
-  }
+  for (const auto& of_rank : ranks.gather(rows))
+    for (const auto& [stage, facts] : of_rank) all.at(static_cast<std::size_t>(stage)) = facts;
   return all;
 }
 

@@ -58,8 +58,8 @@ struct Range {
   double share(double value) const { return (value - low) / (high - low); }
 };
 
-// Widens the range to the round ticks around it (at most `most` inside), so that the axis begins and
-// ends with a tick.
+// Widens the range to the round ticks around it (at most `most` inside), so that the axis begins
+// and ends with a tick.
 Range widen_to_ticks(const Range& range, int most);
 
 }  // namespace trestle::view

@@ -46,7 +46,9 @@ World init(const InitOptions& options) {
     backend = "gloo";
   }
   if (environment.world_size > 1)
-    return comm::process_world(environment, backend == "nccl", options.deadline);
+    return comm::process_world(environment,
+                               backend == "nccl" ? comm::GpuBackend::Nccl : comm::GpuBackend::None,
+                               options.deadline);
   return comm::thread_world(std::make_shared<comm::ThreadBoard>(1),
                             {.restart = environment.restart,
                              .backend = backend,

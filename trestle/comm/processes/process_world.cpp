@@ -24,11 +24,12 @@ namespace {
 class ProcessWorld : public World::Impl {
  public:
   ProcessWorld(Facts facts, std::shared_ptr<ControlPlane> control,
-               c10::intrusive_ptr<c10d::Store> store, const std::string& address, bool with_nccl)
+               c10::intrusive_ptr<c10d::Store> store, const std::string& address,
+               GpuBackend gpu_backend)
       : Impl(std::move(facts), std::move(control)),
         store_(std::move(store)),
         gloo_(std::make_shared<GlooDevice>(address)),
-        with_nccl_(with_nccl) {}
+        gpu_backend_(gpu_backend) {}
 
   ~ProcessWorld() override {
     fail_if_unwinding();
@@ -43,14 +44,16 @@ class ProcessWorld : public World::Impl {
     if (ranks.size() == 1)
       return std::make_shared<ThreadConnection>(std::move(*place),
                                                 std::make_shared<ThreadHub>(ranks));
-    const auto make = [=, store = store_, gloo = gloo_, with_nccl = with_nccl_, rank = place->rank,
-                       deadline = facts().deadline, size = static_cast<int>(ranks.size())] {
+    const auto make = [=, store = store_, gloo = gloo_, gpu_backend = gpu_backend_,
+                       rank = place->rank, deadline = facts().deadline,
+                       size = static_cast<int>(ranks.size())] {
       const auto keys = [&](const char* backend) {
         return c10::make_intrusive<c10d::PrefixStore>(text("group/", number, "/", backend), store);
       };
       auto cpu = gloo->connect(keys("gloo"), rank, size, deadline);
-      return std::pair(std::move(cpu), with_nccl ? nccl_backend(keys("nccl"), rank, size, deadline)
-                                                 : c10::intrusive_ptr<c10d::Backend>());
+      return std::pair(std::move(cpu), gpu_backend == GpuBackend::Nccl
+                                           ? nccl_backend(keys("nccl"), rank, size, deadline)
+                                           : c10::intrusive_ptr<c10d::Backend>());
     };
     auto [cpu, gpu] =
         with_deadline(text("making the group of ranks [", join(ranks, ", "), "]"), make);
@@ -101,7 +104,7 @@ class ProcessWorld : public World::Impl {
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const std::shared_ptr<GlooDevice> gloo_;
-  const bool with_nccl_;
+  const GpuBackend gpu_backend_;
 };
 
 // The address of this rank that the other ranks connect to.
@@ -125,7 +128,7 @@ std::string own_address(const launch::RankEnvironment& environment,
 
 }  // namespace
 
-World process_world(const launch::RankEnvironment& environment, bool with_nccl,
+World process_world(const launch::RankEnvironment& environment, GpuBackend gpu_backend,
                     std::chrono::milliseconds deadline) {
   const SigpipeGuard sigpipe_guard;
   Rendezvous meeting = rendezvous(environment, deadline);
@@ -135,7 +138,7 @@ World process_world(const launch::RankEnvironment& environment, bool with_nccl,
                            .local_rank = environment.local_rank,
                            .local_size = environment.local_size,
                            .restart = environment.restart,
-                           .backend = with_nccl ? "nccl" : "gloo",
+                           .backend = gpu_backend == GpuBackend::Nccl ? "nccl" : "gloo",
                            .started_by = environment.source,
                            .machine = meeting.identities[rank].machine,
                            .deadline = deadline};
@@ -149,7 +152,7 @@ World process_world(const launch::RankEnvironment& environment, bool with_nccl,
           .deadline = deadline},
       meeting.watched, meeting.store);
   auto world = std::make_shared<ProcessWorld>(std::move(facts), std::move(control), meeting.store,
-                                              address, with_nccl);
+                                              address, gpu_backend);
   world->connect_all();
   return World(std::move(world));
 }

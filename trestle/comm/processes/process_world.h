@@ -6,8 +6,10 @@
 
 namespace trestle::comm {
 
+enum class GpuBackend { None, Nccl };
+
 // Joins the other ranks of `environment`, and returns this process's World.
-World process_world(const launch::RankEnvironment& environment, bool with_nccl,
+World process_world(const launch::RankEnvironment& environment, GpuBackend gpu_backend,
                     std::chrono::milliseconds deadline);
 
 }  // namespace trestle::comm

@@ -90,10 +90,11 @@ class Arrival {
                     std::chrono::duration_cast<milliseconds>(end_ - steady_clock::now()));
   }
 
-  c10d::TCPStoreOptions options(bool holds) const {
+  enum class Role { Host, Client };
+  c10d::TCPStoreOptions options(Role role) const {
     c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(environment_.port);
-    options.isServer = holds;
+    options.isServer = role == Role::Host;
     options.waitWorkers = false;
     options.numWorkers = static_cast<std::size_t>(environment_.world_size);
     options.timeout = deadline_;
@@ -104,7 +105,7 @@ class Arrival {
   // lookup for each IPv4 connection before it answers, which may take seconds.
   c10::intrusive_ptr<c10d::TCPStore> open() const {
     std::string problem;
-    auto own = options(true);
+    auto own = options(Role::Host);
     own.masterListenFd = listen_at(environment_.address, environment_.port, problem);
     if (*own.masterListenFd < 0)
       throw RankError(
@@ -132,10 +133,11 @@ class Arrival {
     // The store of a world that is ending may close the connection; the next store opens soon.
     for (int tries = 0; tries < 20; ++tries) {
       try {
-        const auto store = call_with_timeout(
-            left() + milliseconds(500), [address = environment_.address, options = options(false)] {
-              return c10::make_intrusive<c10d::TCPStore>(address, options);
-            });
+        const auto store =
+            call_with_timeout(left() + milliseconds(500),
+                              [address = environment_.address, options = options(Role::Client)] {
+                                return c10::make_intrusive<c10d::TCPStore>(address, options);
+                              });
         if (store) return *store;
         break;
       } catch (const std::exception& error) {

@@ -15,8 +15,6 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds poll_interval{250}, final_poll_interval{20};
 constexpr milliseconds shortest_silence{1000};
-// For how long after a stall failures that this process detects are attributed to it.
-constexpr milliseconds stall_memory{5000};
 // How long the store's host keeps the store alive after a failure, so that other ranks can read it.
 constexpr milliseconds time_to_read_failure{1000};
 constexpr const char* failure_key = "failure";
@@ -52,6 +50,7 @@ ProcessControlPlane::Watcher::Watcher(Facts facts, c10::intrusive_ptr<c10d::Stor
     : facts_(std::move(facts)),
       store_(std::move(store)),
       abort_list_(std::move(abort_list)),
+      stalls_(facts_.deadline),
       ranks_(facts_.identities.size()),
       reported_at_(steady_clock::now()),
       polled_at_(reported_at_) {
@@ -84,38 +83,14 @@ void ProcessControlPlane::Watcher::run() {
 
 void ProcessControlPlane::Watcher::pause(std::unique_lock<std::mutex>& lock) {
   const milliseconds time = is_leaving_ ? final_poll_interval : poll_interval;
-  const Time begin = steady_clock::now();
-  is_sleeping_ = true;
-  wakes_at_ = begin + time;
+  stalls_.sleep_begins(steady_clock::now(), time);
   wake_.wait_for(lock, time, [&] { return is_poll_requested_; });
-  is_sleeping_ = false;
-  note_stall(begin, time);
-}
-
-void ProcessControlPlane::Watcher::note_stall(Time since_then, milliseconds expected) {
-  const milliseconds stall = since(since_then) - expected;
-  if (stall < shortest_stall()) return;
-  stalled_for_ = stall;
-  resumed_at_ = steady_clock::now();
-}
-
-// A process that sleeps this much longer than requested was stopped; a busy machine delays it less.
-milliseconds ProcessControlPlane::Watcher::shortest_stall() const {
-  return std::max(milliseconds(1000), facts_.deadline / 2);
-}
-
-// When a stopped process resumes, its watcher may be the last thread to wake.
-milliseconds ProcessControlPlane::Watcher::recent_stall(Time now) const {
-  if (is_sleeping_ && now - wakes_at_ >= shortest_stall())
-    return std::chrono::duration_cast<milliseconds>(now - wakes_at_);
-  return stalled_for_ > milliseconds::zero() && now - resumed_at_ < stall_memory
-             ? stalled_for_
-             : milliseconds::zero();
+  stalls_.sleep_ends(steady_clock::now());
 }
 
 std::string ProcessControlPlane::Watcher::with_stall_note(std::string reason) const {
   const std::lock_guard lock(mutex_);
-  const auto stall = recent_stall(steady_clock::now());
+  const auto stall = stalls_.recent_stall(steady_clock::now());
   if (stall == milliseconds::zero()) return reason;
   const ProcessIdentity& identity = facts_.identities[static_cast<std::size_t>(facts_.rank)];
   const std::string who = text("rank ", facts_.rank, " (process ", identity.pid, " on ",
@@ -140,9 +115,10 @@ void ProcessControlPlane::Watcher::poll() {
     polled_at_ = steady_clock::now();
     // A store in this process always answers, so a long poll means a stall; another store may be
     // slow.
-    if (facts_.hosts_store) note_stall(begin, milliseconds::zero());
+    if (facts_.hosts_store) stalls_.operation_ended(begin, polled_at_, milliseconds::zero());
   }
-  if (const std::string reason = as_string(values[0]); !reason.empty()) set_failure(reason, true);
+  if (const std::string reason = as_string(values[0]); !reason.empty())
+    set_failure(reason, Published::Yes);
   for (std::size_t r = 0; r < ranks_.size(); ++r) read_heartbeat(r, as_string(values[r + 1]));
   check_local_processes();
   publish_failure();
@@ -214,7 +190,7 @@ void ProcessControlPlane::Watcher::check_local_processes() {
       set_failure(with_stall_note(text("rank ", r, " (process ", identity.pid, " on ",
                                        identity.host, ") exited without an error message; it ",
                                        status_of(static_cast<int>(r)))),
-                  false);
+                  Published::No);
   }
 }
 
@@ -233,7 +209,7 @@ void ProcessControlPlane::Watcher::handle_store_loss(const std::string& error) {
     is_store_lost_ = true;
     is_fine = is_leaving_ || (!facts_.store_of_launcher && ranks_[0].has_left);
   }
-  if (!is_fine) set_failure(with_stall_note(reason), true);
+  if (!is_fine) set_failure(with_stall_note(reason), Published::Yes);
 }
 
 bool ProcessControlPlane::Watcher::may_stop() {
@@ -247,15 +223,16 @@ bool ProcessControlPlane::Watcher::may_stop() {
   return all || since(left_) > (failure_ ? time_to_read_failure : facts_.deadline);
 }
 
-void ProcessControlPlane::Watcher::set_failure(const std::string& reason, bool is_published) {
+void ProcessControlPlane::Watcher::set_failure(const std::string& reason, Published published) {
   const std::lock_guard lock(mutex_);
+  const bool is_published = published == Published::Yes;
   if (failure_ && (is_published_ || !is_published)) return;
   failure_ = reason;
   is_published_ = is_published;
 }
 
 void ProcessControlPlane::Watcher::fail(const std::string& reason) {
-  set_failure(reason, false);
+  set_failure(reason, Published::No);
   poll_now(milliseconds(300));
   abort_list_->abort_all(with_stall_note(*failure()));
 }
@@ -286,7 +263,7 @@ std::string ProcessControlPlane::Watcher::silence(int rank, Time now) const {
   const Rank& known = ranks_[static_cast<std::size_t>(rank)];
   if (known.has_left) return ", and has left";
   if (known.has_ended) return ", and has ended";
-  if (const auto stall = recent_stall(now); stall > milliseconds::zero())
+  if (const auto stall = stalls_.recent_stall(now); stall > milliseconds::zero())
     return text(", as far as rank ", facts_.rank, " knows, which itself did not run for ",
                 seconds_text(stall));
   const bool is_holder = rank == 0 && !facts_.store_of_launcher;
@@ -300,7 +277,7 @@ std::string ProcessControlPlane::Watcher::silent_ranks(const std::vector<int>& b
   std::string all;
   {
     const std::lock_guard lock(mutex_);
-    if (recent_stall(steady_clock::now()) > milliseconds::zero()) return all;
+    if (stalls_.recent_stall(steady_clock::now()) > milliseconds::zero()) return all;
   }
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
     if (std::find(but.begin(), but.end(), rank) != but.end()) continue;
@@ -322,10 +299,7 @@ std::string ProcessControlPlane::Watcher::status_of(int rank) const {
   const std::string& status = is_self ? status_ : known.status;
   const auto ago = std::chrono::duration_cast<milliseconds>(
       is_self ? now - reported_at_ : now - known.seen + known.status_age);
-  const std::string said = status.empty()
-                               ? text("has reported nothing for ", seconds_text(ago))
-                               : text("last reported '", status, "' ", seconds_text(ago), " ago");
-  return said + (is_self ? "" : silence(rank, now));
+  return describe_status(status, ago) + (is_self ? "" : silence(rank, now));
 }
 
 std::optional<std::string> ProcessControlPlane::Watcher::describe_left_rank(
@@ -343,7 +317,7 @@ std::optional<std::string> ProcessControlPlane::Watcher::describe_left_rank(
 std::optional<int> ProcessControlPlane::Watcher::first_silent_rank(
     const std::vector<int>& ranks) const {
   const std::lock_guard lock(mutex_);
-  if (recent_stall(steady_clock::now()) > milliseconds::zero()) return {};
+  if (stalls_.recent_stall(steady_clock::now()) > milliseconds::zero()) return {};
   for (const int rank : ranks)
     if (since(ranks_.at(static_cast<std::size_t>(rank)).seen) >
         2 * poll_interval + milliseconds(100))

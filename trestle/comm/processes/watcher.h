@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trestle/comm/processes/process_control_plane.h"
+#include "trestle/comm/processes/stall_detector.h"
 
 namespace trestle::comm {
 
@@ -59,13 +60,11 @@ class ProcessControlPlane::Watcher {
   void check_local_processes();
   void handle_store_loss(const std::string& error);
   bool may_stop();
-  void set_failure(const std::string& reason, bool is_published);
+  enum class Published { Yes, No };  // in the store
+  void set_failure(const std::string& reason, Published published);
   std::pair<std::string, bool> own_heartbeat();  // also returns whether it is a goodbye
   bool store_host_has_ended();
   void pause(std::unique_lock<std::mutex>& lock);
-  void note_stall(Time since, std::chrono::milliseconds expected);
-  std::chrono::milliseconds shortest_stall() const;
-  std::chrono::milliseconds recent_stall(Time now) const;  // the caller holds the lock
   std::string silence(int rank, Time now) const;
 
   const Facts facts_;
@@ -74,15 +73,13 @@ class ProcessControlPlane::Watcher {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_, polled_;
+  StallDetector stalls_;
   std::vector<Rank> ranks_;
   std::string status_;
   Time reported_at_, polled_at_, left_ = {};
-  // When the current sleep ends; when the last stall ended, and how long it was.
-  Time wakes_at_ = {}, resumed_at_ = {};
-  std::chrono::milliseconds stalled_for_{};
   std::uint64_t heartbeats_ = 0, polls_begun_ = 0, polls_ = 0;
   std::optional<std::string> failure_;
-  bool is_sleeping_ = false, is_published_ = false, is_poll_requested_ = false, is_leaving_ = false,
+  bool is_published_ = false, is_poll_requested_ = false, is_leaving_ = false,
        has_said_goodbye_ = false;
   bool is_store_lost_ = false, has_ended_ = false;
 };

@@ -1,7 +1,5 @@
 #include "trestle/comm/threads/spawn.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 #include <exception>
 #include <mutex>
@@ -10,9 +8,11 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/fail_on_error.h"
 #include "trestle/comm/rank_error.h"
 #include "trestle/comm/threads/thread_board.h"
 #include "trestle/comm/threads/thread_world.h"
+#include "trestle/device/error_context.h"
 #include "trestle/device/threads.h"
 #include "trestle/device/vector_math.h"
 
@@ -24,7 +24,8 @@ class FirstFailure {
  public:
   // Call it in a catch block.
   void record(ThreadBoard& board, int rank) {
-    const std::string reason = text("rank ", rank, " failed: ", message());
+    const std::string reason =
+        text("rank ", rank, " failed: ", error_message(std::current_exception()));
     {
       const std::lock_guard lock(mutex_);
       if (!error_ || (is_echo_ && !is<RankError>())) {
@@ -39,31 +40,14 @@ class FirstFailure {
   void raise() {
     if (!error_) return;
     if (is_echo_) std::rethrow_exception(error_);  // its message names the rank already
-    const std::string context = text("on rank ", rank_);
     try {
       std::rethrow_exception(error_);
-    } catch (Error& error) {
-      error.add_context(context);
-      throw;
-    } catch (c10::Error& error) {
-      error.add_context(context);
-      throw;
+    } catch (...) {
+      rethrow_with_context(text("on rank ", rank_));
     }
   }
 
  private:
-  static std::string message() {
-    try {
-      throw;
-    } catch (const c10::Error& error) {
-      return error.what_without_backtrace();
-    } catch (const std::exception& error) {
-      return error.what();
-    } catch (...) {
-      return "unknown exception";
-    }
-  }
-
   template <class Type>
   static bool is() {
     try {

@@ -2,7 +2,6 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/comm/completion.h"
 #include "trestle/comm/threads/thread_hub.h"
 
 namespace trestle::comm {
@@ -78,11 +77,6 @@ std::shared_ptr<ThreadHub> ThreadBoard::hub(int number, const std::vector<int>& 
 std::string ThreadControlPlane::explain(const Broken& broken) {
   fail(text("rank ", broken.rank, " in ", broken.call, ": ", broken.error));
   return *failure();
-}
-
-std::string describe_status(const std::string& status, std::chrono::milliseconds ago) {
-  return status.empty() ? text("has reported nothing for ", seconds_text(ago))
-                        : text("last reported '", status, "' ", seconds_text(ago), " ago");
 }
 
 }  // namespace trestle::comm

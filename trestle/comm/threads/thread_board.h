@@ -67,7 +67,4 @@ class ThreadControlPlane : public ControlPlane {
   const int rank_;
 };
 
-// "last reported 'backward of stage 1' 0.2 s ago".
-std::string describe_status(const std::string& status, std::chrono::milliseconds ago);
-
 }  // namespace trestle::comm

@@ -45,10 +45,10 @@ struct alignas(64) Header {
   int size_class;
 };
 
-[[noreturn]] void throw_out_of_memory(int device, Bytes asked, Bytes in_use) {
+[[noreturn]] void throw_out_of_memory(int device, Bytes requested, Bytes in_use) {
   Meter& m = meter(device);
   OutOfMemoryReport report{.device = nth_device(device),
-                           .asked = asked,
+                           .requested = requested,
                            .in_use = in_use,
                            .budget = m.budget.load(),
                            .peak = m.peak.load(),
@@ -58,7 +58,7 @@ struct alignas(64) Header {
     report.node_sequence = node->sequence_nr();
   }
   std::string message =
-      text(report.device, " is out of memory: asked for ", format_bytes(asked), " (", asked,
+      text(report.device, " is out of memory: requested ", format_bytes(requested), " (", requested,
            " bytes) with ", format_bytes(in_use), " in use of a budget of ",
            format_bytes(report.budget), ", peak ", format_bytes(report.peak));
   if (!report.layer.empty()) message += text(", in layer '", report.layer, "'");

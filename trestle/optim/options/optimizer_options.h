@@ -8,11 +8,12 @@
 #include <variant>
 #include <vector>
 
-// What an optimizer is configured with, and the one table of these options: recipes, DeepSpeed files
-// and make_optimizer() all go by it. No torch in here.
+// The options of an optimizer, and the one table of them that recipes, DeepSpeed files and
+// make_optimizer() use. It includes no torch.
 namespace trestle::optim {
 
-// The names and defaults are those of Python's torch.optim. An optimizer reads only its own options.
+// The names and defaults are those of Python's torch.optim. An optimizer reads only its own
+// options.
 struct OptimizerOptions {
   std::string name = "sgd";  // one of optimizer_names()
   double learning_rate = 1e-3;
@@ -44,7 +45,7 @@ struct OptimizerOption {
     return optimizers[0].empty() ||
            std::find(optimizers.begin(), optimizers.end(), optimizer) != optimizers.end();
   }
-  // "adam, adamw" with the separator ", "; empty where all optimizers read the option.
+  // "adam, adamw" with the separator ", "; empty if all optimizers read the option.
   std::string readers(std::string_view separator) const {
     std::string names;
     for (const std::string_view one : optimizers)

@@ -6,8 +6,8 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/device/device.h"
+#include "trestle/device/error_context.h"
 #include "trestle/device/virtual_device.h"
-#include "trestle/nn/error_context.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -27,11 +27,12 @@ std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryRepo
   std::optional<OutOfMemoryReport> report;
   if (stage.device().is_privateuseone()) report = last_out_of_memory(stage.device());
   if (!report)
-    nn::rethrow_with_context(text("in stage ", action.stage, ", micro-batch ", action.micro_batch));
-  std::string message = text(
-      device_name(report->device), " is out of memory in stage ", action.stage, ", micro-batch ",
-      action.micro_batch, layer_of(stage, pass, *report), ": asked ", format_bytes(report->asked),
-      ", ", format_bytes(report->in_use), " of ", format_bytes(report->budget), " in use.");
+    rethrow_with_context(text("in stage ", action.stage, ", micro-batch ", action.micro_batch));
+  std::string message =
+      text(device_name(report->device), " is out of memory in stage ", action.stage,
+           ", micro-batch ", action.micro_batch, layer_of(stage, pass, *report), ": asked ",
+           format_bytes(report->requested), ", ", format_bytes(report->in_use), " of ",
+           format_bytes(report->budget), " in use.");
   const std::string advice = state.inputs.suggest ? state.inputs.suggest(action.stage) : "";
   if (!advice.empty()) message += "\n         " + advice;
   throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, message);
@@ -46,11 +47,11 @@ void rethrow_from(const MiniBatchState& state, int rank, const schedule::Action&
     throw_out_of_memory(state, action);
   } catch (...) {
     const Pass& pass = state.at(action.stage, std::max(0, action.micro_batch)).pass;
-    nn::rethrow_with_context(
-        text("in stage ", action.stage, ", micro-batch ", action.micro_batch, " (",
-             schedule::to_string(action), " on rank ", rank, ", ",
-             device_name(state.stages[action.stage].device()),
-             pass.input_shapes.empty() ? "" : "; stage input " + pass.input_shapes, ")"));
+    rethrow_with_context(text("in stage ", action.stage, ", micro-batch ", action.micro_batch, " (",
+                              schedule::to_string(action), " on rank ", rank, ", ",
+                              device_name(state.stages[action.stage].device()),
+                              pass.input_shapes.empty() ? "" : "; stage input " + pass.input_shapes,
+                              ")"));
   }
 }
 

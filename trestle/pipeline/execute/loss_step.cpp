@@ -11,9 +11,9 @@
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
+#include "trestle/device/error_context.h"
 #include "trestle/device/keyed_random.h"
 #include "trestle/device/transfer.h"
-#include "trestle/nn/error_context.h"
 #include "trestle/pipeline/execute/replicas.h"
 
 namespace trestle::pipeline {
@@ -60,7 +60,7 @@ at::Tensor compute_loss(MiniBatchState& state, const LossArguments& given) {
   try {
     value = loss.value(arguments.values[0], arguments.values[1]);
   } catch (...) {
-    nn::rethrow_with_context(
+    rethrow_with_context(
         text("in loss '", loss.name, "' (output and target ", nn::describe({output, target}), ")"));
   }
   state.loss_boundary.take_back(arguments);

@@ -6,8 +6,8 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/device/error_context.h"
 #include "trestle/device/layer_scope.h"
-#include "trestle/nn/error_context.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -18,7 +18,7 @@ void move_layer(const nn::Layer& layer, at::Device device, at::MemoryFormat form
     layer.to(device);  // makes the layer first if needed: one at a time
     layer.to(format);
   } catch (...) {
-    nn::rethrow_with_context(
+    rethrow_with_context(
         text("while making and moving layer '", layer.name, "' to ", device_name(device)));
   }
 }
@@ -34,7 +34,7 @@ StageList make_stages(const nn::Graph& graph, const Cut& cut, const std::vector<
       for (int i = cut.stages[s].first_layer; i < cut.stages[s].last_layer; ++i)
         move_layer(graph.layers[i], device, format);
     } catch (...) {
-      nn::rethrow_with_context(text("in stage ", s));
+      rethrow_with_context(text("in stage ", s));
     }
     stages.emplace_back(graph, cut, static_cast<int>(s), device);
   }

@@ -36,8 +36,8 @@ class StageOptimizers {
 
   // NORM of a rank's stages.
   std::vector<NormPart> norms(const std::vector<int>& stages, const StepEnd& end) const;
-  // STEP: `all` are the norms of all ranks. Steps the optimizer and clears the gradients. Where the
-  // norm is not finite there is no step, and the gradients are kept with end.keep_nonfinite.
+  // STEP: `all` are the norms of all ranks. Steps the optimizer and clears the gradients. If the
+  // norm is not finite, it does not step, and keeps the gradients with end.keep_nonfinite.
   void step(int stage, const std::vector<optim::GradientNorm>& all, const StepEnd& end) const;
 
  private:

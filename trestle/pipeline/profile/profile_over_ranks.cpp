@@ -3,14 +3,14 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <map>
-#include <string>
-#include <type_traits>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "trestle/base/stopwatch.h"
+#include "trestle/comm/gather.h"
 #include "trestle/pipeline/transport/message_tags.h"
 
 namespace trestle::pipeline {
@@ -28,43 +28,25 @@ struct RouteRow {
   std::int64_t route = 0;
   simulate::RouteCost cost = {};
 };
-struct Head {
-  std::int64_t stages = 0, routes = 0, gradients_at_start = 0;
+// The rows of one rank's stages and of the routes that begin in them.
+struct Rows {
+  std::vector<StageRow> stages;
+  std::vector<RouteRow> routes;
 };
 
-template <class Row>
-void append_bytes(std::string& bytes, const Row& row) {
-  static_assert(std::is_trivially_copyable_v<Row>);
-  bytes.append(reinterpret_cast<const char*>(&row), sizeof(Row));
-}
-
-template <class Row>
-Row take_bytes(const std::string& bytes, std::size_t& at) {
-  Row row;
-  std::memcpy(&row, bytes.data() + at, sizeof(Row));
-  at += sizeof(Row);
-  return row;
-}
-
-std::string rows_of(const PartitionedModel& model, const simulate::Costs& own) {
-  std::string stages, routes;
-  Head head{.gradients_at_start = own.gradients_at_start ? 1 : 0};
+Rows rows_of(const PartitionedModel& model, const simulate::Costs& own) {
+  Rows rows;
   std::vector<at::Device> devices;
   for (const Stage& stage : model.stages) {
     const auto found = std::find(devices.begin(), devices.end(), stage.device());
-    append_bytes(stages, StageRow{stage.index(), found - devices.begin(),
-                                  own.stages[static_cast<std::size_t>(stage.index())]});
+    rows.stages.push_back({stage.index(), found - devices.begin(),
+                           own.stages[static_cast<std::size_t>(stage.index())]});
     if (found == devices.end()) devices.push_back(stage.device());
-    ++head.stages;
   }
-  for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
-    if (!model.stages.has(model.cut.routes[r].from_stage)) continue;
-    append_bytes(routes, RouteRow{static_cast<std::int64_t>(r), own.routes[r]});
-    ++head.routes;
-  }
-  std::string bytes;
-  append_bytes(bytes, head);
-  return bytes + stages + routes;
+  for (std::size_t r = 0; r < model.cut.routes.size(); ++r)
+    if (model.stages.has(model.cut.routes[r].from_stage))
+      rows.routes.push_back({static_cast<std::int64_t>(r), own.routes[r]});
+  return rows;
 }
 
 enum class Turn { First, Second };
@@ -105,22 +87,20 @@ void measure_routes_between_ranks(const PartitionedModel& model, const StageExch
 
 simulate::Costs gather_costs(const PartitionedModel& model, const StageExchange& exchange,
                              const simulate::Costs& own) {
-  const auto all = exchange.link().group().all_gather_bytes(rows_of(model, own));
+  const Rows rows = rows_of(model, own);
+  const auto all = comm::all_gather_values(
+      exchange.link().group(), std::tuple(own.gradients_at_start, rows.stages, rows.routes));
   simulate::Costs costs = own;
   std::vector<std::pair<std::size_t, std::int64_t>> device_of_stage(costs.stages.size());
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    std::size_t at = 0;
-    const auto head = take_bytes<Head>(all[rank], at);
-    costs.gradients_at_start = costs.gradients_at_start || head.gradients_at_start != 0;
-    for (std::int64_t i = 0; i < head.stages; ++i) {
-      const auto row = take_bytes<StageRow>(all[rank], at);
+    const auto& [gradients_at_start, stages, routes] = all[rank];
+    costs.gradients_at_start = costs.gradients_at_start || gradients_at_start;
+    for (const StageRow& row : stages) {
       costs.stages.at(static_cast<std::size_t>(row.stage)) = row.cost;
       device_of_stage.at(static_cast<std::size_t>(row.stage)) = {rank, row.device};
     }
-    for (std::int64_t i = 0; i < head.routes; ++i) {
-      const auto row = take_bytes<RouteRow>(all[rank], at);
+    for (const RouteRow& row : routes)
       costs.routes.at(static_cast<std::size_t>(row.route)) = row.cost;
-    }
   }
   std::map<std::pair<std::size_t, std::int64_t>, int> numbers;
   costs.device_of_stage.clear();

@@ -121,7 +121,7 @@ void RankLink::check_pipeline(std::uint64_t serial, int from) const {
   if (serial >> calls_bits == serial_ >> calls_bits) return;
   throw StateError(
       text("rank ", rank(), " waited for its pipeline's next call on rank ", from,
-           ", but a call of another pipeline on the same group came"),
+           ", but another pipeline on the same group sent a call"),
       {.rank = rank(),
        .hint = "Call the pipelines of one group one after the other, in the same order on all "
                "ranks. To call two at once, give each a group of its own: make_group()."});

@@ -5,7 +5,7 @@
 
 #include "trestle/base/text.h"
 #include "trestle/comm/rank_error.h"
-#include "trestle/nn/error_context.h"
+#include "trestle/device/error_context.h"
 
 namespace trestle::pipeline {
 
@@ -49,7 +49,7 @@ void StageExchange::cancel() {
     } catch (const RankError&) {
       throw;
     } catch (...) {
-      nn::rethrow_with_context(text("on rank ", link_->rank()));
+      rethrow_with_context(text("on rank ", link_->rank()));
     }
   } catch (...) {
     transport_->cancel(std::current_exception());

@@ -6,6 +6,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 #include "trestle/sharding/hooks/gradient_hooks.h"
 #include "trestle/sharding/options/first_difference.h"
 
@@ -74,15 +75,15 @@ void check_can_be_sharded(const NamedTensors& parameters, const NamedTensors& bu
 void check_same_model(const comm::Group& group, const NamedTensors& parameters,
                       const NamedTensors& buffers) {
   const std::string own = describe_model(parameters, buffers);
-  const auto brief = group.all_gather_bytes(text(own.size(), " ", std::hash<std::string>()(own)));
-  for (std::size_t rank = 1; rank < brief.size(); ++rank) {
-    if (brief[rank] == brief[0]) continue;
-    const auto all = group.all_gather_bytes(own);  // all ranks find the difference
-    const auto number = [&](std::size_t r) { return group.ranks().at(r); };
-    throw UsageError(text(first_difference(all[0], number(0), all[rank], number(rank)),
-                          ": the ranks built different models"),
-                     {.rank = number(rank), .hint = "Build the same model on all ranks."});
-  }
+  const std::string brief = text(own.size(), " ", std::hash<std::string>()(own));
+  if (!comm::find_difference(group, brief)) return;
+  const auto differs = comm::find_difference(group, own);  // called by all ranks
+  if (!differs) return;
+  const int first = group.ranks().at(0);
+  const int rank = group.ranks().at(static_cast<std::size_t>(differs->rank));
+  throw UsageError(text(first_difference(differs->first, first, differs->other, rank),
+                        ": the ranks built different models"),
+                   {.rank = rank, .hint = "Build the same model on all ranks."});
 }
 
 }  // namespace trestle::sharding

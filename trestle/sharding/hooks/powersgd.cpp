@@ -10,6 +10,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 
 namespace trestle::sharding {
 namespace {
@@ -96,18 +97,18 @@ PowerSgd::PowerSgd(PowerSgd&&) noexcept = default;
 // Once. Different options would give different weights on the ranks.
 void PowerSgd::check_ranks() {
   if (ranks_agree_) return;
-  const auto all = group_.all_gather_bytes(
-      text("approximation_rank ", options_.approximation_rank, ", start_iteration ",
-           options_.start_iteration, ", min_compression_rate ", options_.min_compression_rate,
-           ", error_feedback ", options_.error_feedback, ", warm_start ", options_.warm_start,
-           ", orthogonalization_epsilon ", options_.orthogonalization_epsilon, ", seed ",
-           options_.seed));
-  for (std::size_t r = 1; r < all.size(); ++r) {
-    if (all[r] == all[0]) continue;
-    throw UsageError(text("the ranks' options of PowerSGD differ: rank ", group_.ranks()[0],
-                          " has ", all[0], "; rank ", group_.ranks()[r], " has ", all[r]),
-                     {.hint = "Give all ranks the same options."});
-  }
+  const auto differs = comm::find_difference(
+      group_, text("approximation_rank ", options_.approximation_rank, ", start_iteration ",
+                   options_.start_iteration, ", min_compression_rate ",
+                   options_.min_compression_rate, ", error_feedback ", options_.error_feedback,
+                   ", warm_start ", options_.warm_start, ", orthogonalization_epsilon ",
+                   options_.orthogonalization_epsilon, ", seed ", options_.seed));
+  if (differs)
+    throw UsageError(
+        text("the ranks' options of PowerSGD differ: rank ", group_.ranks().at(0), " has ",
+             differs->first, "; rank ", group_.ranks().at(static_cast<std::size_t>(differs->rank)),
+             " has ", differs->other),
+        {.hint = "Give all ranks the same options."});
   ranks_agree_ = true;
 }
 

@@ -2,6 +2,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 #include "trestle/sharding/options/first_difference.h"
 #include "trestle/sharding/options/reproducible.h"
 
@@ -84,14 +85,12 @@ void check_options(const ShardOptions& options, const RankGroups& ranks) {
 }
 
 void check_same_options(const comm::Group& group, const ShardOptions& options) {
-  const auto all = group.all_gather_bytes(describe_options(options));
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw UsageError(
-        text(first_difference(all[0], group.ranks()[0], all[rank], group.ranks().at(rank)),
-             ": the ranks shard the model differently"),
-        {.hint = "Give all ranks the same options."});
-  }
+  const auto differs = comm::find_difference(group, describe_options(options));
+  if (!differs) return;
+  throw UsageError(text(first_difference(differs->first, group.ranks().at(0), differs->other,
+                                         group.ranks().at(static_cast<std::size_t>(differs->rank))),
+                        ": the ranks shard the model differently"),
+                   {.hint = "Give all ranks the same options."});
 }
 
 }  // namespace trestle::sharding

@@ -8,10 +8,12 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/flat_shard.h"
+#include "trestle/comm/gather.h"
 #include "trestle/optim/state.h"
 #include "trestle/sharding/engine/shard_engine.h"
 #include "trestle/sharding/save/local_shards.h"
@@ -41,14 +43,14 @@ constexpr char succeeded = '+', file_error = 'f', usage_error = 'u', state_error
 // Runs `work` on each rank and returns all ranks' results. An error of one rank is thrown on all.
 std::vector<std::string> run_on_all_ranks(const comm::Group& ranks, const char* verb,
                                           const std::function<std::string()>& work) {
-  std::string mine;
+  std::pair<char, std::string> mine;  // the kind of its end, and the result or the message
   std::exception_ptr error;
   const auto failed = [&](char kind, const std::exception& what) {
     error = std::current_exception();
-    mine = kind + std::string(what.what());
+    mine = {kind, what.what()};
   };
   try {
-    mine = succeeded + work();
+    mine = {succeeded, work()};
   } catch (const FileError& refused) {
     failed(file_error, refused);
   } catch (const UsageError& mistake) {
@@ -58,16 +60,17 @@ std::vector<std::string> run_on_all_ranks(const comm::Group& ranks, const char* 
   } catch (const std::exception& other) {
     failed(other_error, other);
   }
-  std::vector<std::string> all = {mine};
-  if (ranks.size() > 1) all = ranks.all_gather_bytes(mine);
+  std::vector<std::pair<char, std::string>> all = {mine};
+  if (ranks.size() > 1) all = comm::all_gather_values(ranks, mine);
   if (error) std::rethrow_exception(error);
+  std::vector<std::string> results;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank][0] != succeeded)
-      throw_as(all[rank][0], text("rank ", ranks.ranks().at(rank), " could not ", verb, ": ",
-                                  all[rank].substr(1)));
-    all[rank].erase(0, 1);
+    auto& [kind, result] = all[rank];
+    if (kind != succeeded)
+      throw_as(kind, text("rank ", ranks.ranks().at(rank), " could not ", verb, ": ", result));
+    results.push_back(std::move(result));
   }
-  return all;
+  return results;
 }
 
 // Reads one rank's shards from a checkpoint.

@@ -25,8 +25,8 @@ struct LevelsOptions {
   int steps = 3;            // measured, after two to warm up; at least 1
   std::int64_t batch = 32;  // of all ranks together, and of the plain model
   optim::OptimizerOptions optimizer = {.name = "adamw"};
-  // As ShardOptions::buckets.size; 0 = 25 MiB or an eighth of the weights, whichever is less, so that
-  // there are several buckets.
+  // As ShardOptions::buckets.size; 0 = 25 MiB or an eighth of the weights, whichever is less, so
+  // that there are several buckets.
   Bytes bucket = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "trestle/nn/error_context.h"
+#include "trestle/device/error_context.h"
 
 #include <c10/util/Exception.h>
 
@@ -9,7 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
-namespace trestle::nn {
+namespace trestle {
 
 namespace {
 
@@ -40,4 +40,4 @@ void rethrow_with_context(const std::string& context) {
   }
 }
 
-}  // namespace trestle::nn
+}  // namespace trestle

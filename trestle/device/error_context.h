@@ -3,7 +3,7 @@
 #include <string>
 
 // Adds context to an exception on its way to the caller and keeps its type.
-namespace trestle::nn {
+namespace trestle {
 
 // Call it in a catch block: rethrows the current exception with `context` added to its message.
 //
@@ -15,4 +15,4 @@ namespace trestle::nn {
 // rethrown unchanged.
 [[noreturn]] void rethrow_with_context(const std::string& context);
 
-}  // namespace trestle::nn
+}  // namespace trestle
