@@ -27,7 +27,7 @@ extern std::vector<double> epochs, training, validation, dice;
 // [trestle/mesh/layout/mesh_layout.h]
 #include <iostream>
 // [trestle/schedule/walk_order.h]
-extern const std::size_t ranks, things;
+extern const std::size_t ranks, items;
 // [trestle/schedule/routes.h]
 extern const Schedule schedule;
 extern const Action action;
@@ -45,6 +45,13 @@ extern const LayerProfile of_64_pixels, of_128_pixels;
 #include "trestle/schedule/lower.h"
 // [trestle/data/files/resize.h]
 extern Image photo;
+// [trestle/checkpoint/files/save_ranks.h]
+struct RankGroup {
+  int rank() const;
+  int size() const;
+  std::vector<std::string> all_gather_bytes(const std::string& mine) const;
+};
+extern const RankGroup group;
 // [trestle/comm/group.h]
 #include <torch/types.h>
 
