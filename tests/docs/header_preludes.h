@@ -27,7 +27,7 @@ extern std::vector<double> epochs, training, validation, dice;
 // [trestle/mesh/layout/mesh_layout.h]
 #include <iostream>
 // [trestle/schedule/walk_order.h]
-extern const std::size_t ranks, things;
+extern const std::size_t ranks, items;
 // [trestle/schedule/routes.h]
 extern const Schedule schedule;
 extern const Action action;
@@ -52,6 +52,13 @@ int diagnose(bool json);
 extern const Group group;
 extern const int stage;
 extern const double seconds;
+// [trestle/checkpoint/files/save_ranks.h]
+struct RankGroup {
+  int rank() const;
+  int size() const;
+  std::vector<std::string> all_gather_bytes(const std::string& mine) const;
+};
+extern const RankGroup group;
 // [trestle/comm/group.h]
 #include <torch/types.h>
 
