@@ -25,7 +25,7 @@ namespace trestle {
 // - reduce/backward_handshake.cpp finds ranks that run different backwards.
 // - After the first step engine/shard_engine.cpp rebuilds the buckets in the order in which
 //   gradients came.
-// - A communication hook (hooks/communication_hook.h) replaces the all-reduce:
+// - A communication hook (hooks/communication_hook.h) replaces the all-reduce. It is called by
 //   reduce/bucket_hook.cpp.
 inline ShardOptions ddp(ShardOptions options = {}) {
   options.level = ShardLevel::None;
