@@ -11,11 +11,11 @@
 namespace trestle::recipe {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 TEST(DeepspeedConfig, ReadsTheStage2ExampleUnchanged) {
   const DeepspeedConfig config = parse(stage_2, 4);

@@ -13,8 +13,8 @@ namespace trestle::optim {
 namespace {
 
 using nlohmann::json;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 template <class T>
 void take(const json& options, const char* name, T& to) {

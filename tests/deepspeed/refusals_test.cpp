@@ -10,8 +10,8 @@
 namespace trestle::recipe {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 struct BatchRow {
   const char* given;

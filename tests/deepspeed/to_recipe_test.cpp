@@ -19,13 +19,13 @@ namespace trestle::recipe {
 namespace {
 
 using support::message_of;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
-class DeepspeedRecipe : public testing::Test {
+class DeepspeedRecipe : public ::testing::Test {
  protected:
   DeepspeedRecipe()
       : file_(std::filesystem::path(TRESTLE_BINARY_DIR) / "scratch" /

@@ -6,6 +6,7 @@
 #include "trestle/parallel/parallelize.h"
 #include "trestle/precision/gradient_scaler.h"
 #include "trestle/sharding/sharded.h"
+#include "trestle/sharding/sharded_parameters.h"
 
 namespace trestle {
 namespace {

@@ -9,6 +9,7 @@
 #include "trestle/nn/graph.h"
 #include "trestle/nn/loss.h"
 #include "trestle/sharding/sharded.h"
+#include "trestle/sharding/sharded_parameters.h"
 
 namespace trestle::testing {
 namespace {

@@ -60,10 +60,10 @@ TEST(Picture, MarksWrongClassesRed) {
 }
 
 TEST(Canvas, ClipsDrawingOutside) {
-  Canvas canvas(10, 10);
+  view::Canvas canvas(10, 10);
   canvas.fill(-5, -5, 100, 100, ink);
   canvas.draw(data::Image::blank(30, 30, 1), -10, 5);
-  const Font font;
+  const view::Font font;
   canvas.write(font, "abc?%", 7, 7);
   canvas.write(font, "abc?%", -7, -7);
   EXPECT_EQ(pixel(canvas.image(), 0, 0), ink);
@@ -71,8 +71,8 @@ TEST(Canvas, ClipsDrawingOutside) {
 
 // The number of pixels that a text darkens.
 int darkened(std::string_view words) {
-  const Font font;
-  Canvas canvas(200, 40);
+  const view::Font font;
+  view::Canvas canvas(200, 40);
   canvas.write(font, words, 5, 5);
   int count = 0;
   for (int y = 0; y < 40; ++y)
@@ -81,7 +81,7 @@ int darkened(std::string_view words) {
 }
 
 TEST(Font, DrawsLettersWithinTheirWidthAndHeight) {
-  const Font font(20);
+  const view::Font font(20);
   for (const std::string_view words : {"i", "W", "Training, epoch 3", "gjpqy", "é µ ·"}) {
     int dots = 0;
     font.draw(words, [&](int x, int y, std::uint8_t cover) {
@@ -96,7 +96,7 @@ TEST(Font, DrawsLettersWithinTheirWidthAndHeight) {
   }
   EXPECT_EQ(font.width(""), 0);
   EXPECT_GT(font.width("W"), 2 * font.width("i"));
-  EXPECT_GT(Font(40).height(), 2 * font.height() - 4);
+  EXPECT_GT(view::Font(40).height(), 2 * font.height() - 4);
 }
 
 TEST(Font, DistinguishesCapitalsLettersAndAccents) {

@@ -8,7 +8,7 @@
 #include "trestle/base/error.h"
 #include "trestle/view/chart/canvas.h"
 
-namespace trestle::train {
+namespace trestle::view {
 namespace {
 
 using ::testing::Contains;
@@ -27,15 +27,15 @@ Chart curves() {
 
 std::vector<std::string> words_of(const std::string& svg) {
   std::vector<std::string> words;
-  const view::XmlElement root = view::parse_xml(svg);
-  for (const auto* element : view::find_all(root, "text")) words.push_back(element->text);
+  const XmlElement root = parse_xml(svg);
+  for (const auto* element : find_all(root, "text")) words.push_back(element->text);
   return words;
 }
 
 std::size_t paths_with(const std::string& svg, const std::string& dashes) {
   std::size_t count = 0;
-  const view::XmlElement root = view::parse_xml(svg);
-  for (const auto* path : view::find_all(root, "path"))
+  const XmlElement root = parse_xml(svg);
+  for (const auto* path : find_all(root, "path"))
     count +=
         path->attribute("stroke-dasharray") == dashes && path->attribute("stroke-width") != "1";
   return count;
@@ -51,7 +51,7 @@ TEST(Chart, CurvesShowLabelsErrorBarsAndPrediction) {
   // The curve, its sample, and two error bars of three strokes each. The middle point has no error
   // bar.
   EXPECT_EQ(paths_with(svg, "none"), 8u);
-  EXPECT_EQ(view::find_all(view::parse_xml(svg), "circle").size(), 6u);
+  EXPECT_EQ(find_all(parse_xml(svg), "circle").size(), 6u);
 }
 
 TEST(Chart, LeavesGapForMissingMeasurement) {
@@ -59,7 +59,7 @@ TEST(Chart, LeavesGapForMissingMeasurement) {
   chart.series[0].points[1] = {.value = std::numeric_limits<double>::quiet_NaN()};
   for (ChartPoint& point : chart.series[0].points) point.predicted.reset();
   const std::string svg = to_svg(chart);
-  EXPECT_EQ(view::find_all(view::parse_xml(svg), "circle").size(), 2u);
+  EXPECT_EQ(find_all(parse_xml(svg), "circle").size(), 2u);
   EXPECT_THAT(words_of(svg), Not(Contains("predicted")));
   for (ChartPoint& point : chart.series[0].points)
     point = {.value = std::numeric_limits<double>::quiet_NaN()};
@@ -74,8 +74,8 @@ TEST(Chart, BarLengthsAreProportionalToValues) {
   chart.series[0].points = {{2, 2, 2, {}}, {4, 3.5, 4.5, 4.2}, {1, 1, 1, {}}};
   const std::string svg = to_svg(chart);
   std::vector<double> lengths;
-  const view::XmlElement root = view::parse_xml(svg);
-  for (const auto* box : view::find_all(root, "rect"))
+  const XmlElement root = parse_xml(svg);
+  for (const auto* box : find_all(root, "rect"))
     if (box->attribute("class") != "background")
       lengths.push_back(std::stod(box->attribute("width")));
   ASSERT_EQ(lengths.size(), 3u);
@@ -125,4 +125,4 @@ TEST(Canvas, DrawsSmoothLinesOfRequestedWidth) {
 }
 
 }  // namespace
-}  // namespace trestle::train
+}  // namespace trestle::view

@@ -73,13 +73,13 @@ data::Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets,
   check_shapes(inputs, targets, output, 4);
   const int rows = static_cast<int>(std::min<std::int64_t>(inputs.size(0), 4));
   const std::int64_t classes = output.size(1);
-  const data::Image size = fit(to_image(inputs[0]), 384, 320);
-  const Font font;
+  const data::Image size = view::fit(to_image(inputs[0]), 384, 320);
+  const view::Font font;
   const int line = font.height() + 8;
   const int top = margin + line + gap + line;
   const int row_height = size.height + line + gap;
   const int wide = 3 * size.width + 2 * gap;
-  Canvas canvas(2 * margin + std::max(wide, font.width(words.title)),
+  view::Canvas canvas(2 * margin + std::max(wide, font.width(words.title)),
                 top + rows * row_height + margin - gap);
   canvas.write(font, words.title, margin, margin);
   const std::string heads[] = {"input", "true mask", "predicted mask"};
@@ -93,7 +93,7 @@ data::Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets,
     const int y = top + row * row_height;
     for (int column = 0; column < 3; ++column) {
       const int x = margin + column * (size.width + gap);
-      canvas.draw(fit(cells[column], 384, 320), x, y);
+      canvas.draw(view::fit(cells[column], 384, 320), x, y);
       canvas.outline(x - 1, y - 1, size.width + 2, size.height + 2, quiet);
     }
     const nn::Tally dice = nn::dice_tally(output.narrow(0, row, 1), targets.narrow(0, row, 1));
@@ -110,21 +110,21 @@ data::Image draw_classes(const at::Tensor& inputs, const at::Tensor& targets,
   constexpr int columns = 8;
   const int count = static_cast<int>(std::min<std::int64_t>(inputs.size(0), 32));
   const int rows = (count + columns - 1) / columns;
-  const data::Image size = fit(to_image(inputs[0]), 96, 96);
-  const Font font;
+  const data::Image size = view::fit(to_image(inputs[0]), 96, 96);
+  const view::Font font;
   const int line = font.height() + 8;
   const int top = margin + line + gap + line;
   const int row_height = size.height + line + gap;
   const std::string legend = "below each: true, predicted";
   const int wide = columns * (size.width + gap) - gap;
-  Canvas canvas(2 * margin + std::max(wide, font.width(words.title)),
+  view::Canvas canvas(2 * margin + std::max(wide, font.width(words.title)),
                 top + rows * row_height + margin - gap);
   canvas.write(font, words.title, margin, margin);
   canvas.write(font, legend, margin, margin + line + gap, quiet);
   for (int i = 0; i < count; ++i) {
     const int x = margin + i % columns * (size.width + gap);
     const int y = top + i / columns * row_height;
-    canvas.draw(fit(to_image(inputs[i]), 96, 96), x, y);
+    canvas.draw(view::fit(to_image(inputs[i]), 96, 96), x, y);
     const std::int64_t truth = targets[i].item<std::int64_t>();
     const std::int64_t guess = output[i].argmax(0).item<std::int64_t>();
     const std::string left = text(truth, " ");

@@ -33,8 +33,8 @@ int curve_axis(const std::vector<SweepAxis>& axes) {
   return -1;
 }
 
-ChartPoint point_of(const SweepRow& row, double scale) {
-  ChartPoint point{.value = std::numeric_limits<double>::quiet_NaN()};
+view::ChartPoint point_of(const SweepRow& row, double scale) {
+  view::ChartPoint point{.value = std::numeric_limits<double>::quiet_NaN()};
   if (!row.measured()) return point;
   point.value = scale * row.seconds();
   point.low = scale * row.fastest();
@@ -140,7 +140,7 @@ std::string done_event(const SweepResult& result) {
   return one_line(event);
 }
 
-Chart chart_of(const SweepResult& result) {
+view::Chart chart_of(const SweepResult& result) {
   double longest = 0;
   std::set<std::string> recipes, devices;
   for (const SweepRow& row : result.rows) {
@@ -151,7 +151,7 @@ Chart chart_of(const SweepResult& result) {
   const bool in_seconds = longest >= 1;
   const double scale = in_seconds ? 1 : 1000;
   const int along = curve_axis(result.axes);
-  Chart chart;
+  view::Chart chart;
   chart.y_label = in_seconds ? "seconds a step" : "milliseconds a step";
   chart.title = join(recipes, ", ");
   if (recipes.size() > 2) chart.title = text(recipes.size(), " recipes");
@@ -163,7 +163,7 @@ Chart chart_of(const SweepResult& result) {
                         runs == 1 ? "" : ", bars: fastest to slowest");
   if (devices.size() == 1) chart.subtitle = text(*devices.begin(), " · ", chart.subtitle);
   if (along < 0) {
-    chart.kind = Chart::Kind::Bars;
+    chart.kind = view::Chart::Kind::Bars;
     chart.series.push_back({});
     for (const SweepRow& row : result.rows) {
       const std::string words = series_of(result, row, -1, recipes.size() > 1);
@@ -178,7 +178,7 @@ Chart chart_of(const SweepResult& result) {
   for (const SweepRow& row : result.rows) {
     const std::string name = series_of(result, row, along, recipes.size() > 1);
     auto series = std::find_if(chart.series.begin(), chart.series.end(),
-                               [&](const ChartSeries& known) { return known.name == name; });
+                               [&](const view::ChartSeries& known) { return known.name == name; });
     if (series == chart.series.end()) {
       chart.series.push_back({.name = name, .points = {}});
       series = std::prev(chart.series.end());
@@ -190,13 +190,13 @@ Chart chart_of(const SweepResult& result) {
 
 std::vector<std::filesystem::path> write_sweep_files(const SweepResult& result,
                                                      const std::filesystem::path& folder) {
-  const Chart chart = chart_of(result);
+  const view::Chart chart = chart_of(result);
   const std::filesystem::path csv = folder / "sweep.csv", json = folder / "sweep.json",
                               svg = folder / "sweep.svg", png = folder / "sweep.png";
   write_file(csv, to_csv(result));
   write_file(json, to_json(result));
-  write_file(svg, to_svg(chart));
-  data::write_png(png, to_pixels(chart));
+  write_file(svg, view::to_svg(chart));
+  data::write_png(png, view::to_pixels(chart));
   return {csv, json, svg, png};
 }
 

@@ -26,7 +26,7 @@ std::string done_event(const SweepResult& result);
 
 // Curves over the first axis of numbers with more than one value, with a line for each combination
 // of the other axes; bars where there is no such axis.
-Chart chart_of(const SweepResult& result);
+view::Chart chart_of(const SweepResult& result);
 
 // Writes sweep.csv, sweep.json, sweep.svg and sweep.png into the folder; returns their paths.
 std::vector<std::filesystem::path> write_sweep_files(const SweepResult& result,

@@ -5,7 +5,7 @@
 
 #include "trestle/data/files/resize.h"
 
-namespace trestle::train {
+namespace trestle::view {
 
 Colour viridis(double t) {
   static constexpr Colour colours[] = {{68, 1, 84},    {71, 44, 122},  {59, 81, 139},
@@ -88,4 +88,4 @@ data::Image fit(const data::Image& image, int width, int height) {
                               std::max(1, static_cast<int>(image.height * shrink)));
 }
 
-}  // namespace trestle::train
+}  // namespace trestle::view

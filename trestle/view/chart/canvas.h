@@ -8,7 +8,7 @@
 #include "trestle/view/chart/font.h"
 
 // An image to draw into.
-namespace trestle::train {
+namespace trestle::view {
 
 using Colour = std::array<std::uint8_t, 3>;
 
@@ -44,4 +44,4 @@ class Canvas {
 // Resizes an image; enlarged to whole multiples, so that pixels stay sharp.
 data::Image fit(const data::Image& image, int width, int height);
 
-}  // namespace trestle::train
+}  // namespace trestle::view

@@ -11,11 +11,10 @@
 #include "trestle/view/svg_writer.h"
 #include "trestle/view/time_axis.h"
 
-namespace trestle::train {
+namespace trestle::view {
 
 namespace {
 
-namespace palette = view::palette;
 using Align = WordStyle::Align;
 
 constexpr double width = 820, margin = 28;
@@ -34,11 +33,11 @@ struct Scale {
 
 std::string axis_number(double value) {
   const double size = std::abs(value);
-  return view::decimal(value, size >= 100 ? 0 : size >= 10 ? 1 : size >= 0.1 ? 2 : 4);
+  return decimal(value, size >= 100 ? 0 : size >= 10 ? 1 : size >= 0.1 ? 2 : 4);
 }
 
 // The axis begins at 0 if that is close, so that curves do not look steeper than they are.
-std::vector<view::Tick> ticks_of(const Chart& chart, bool from_zero) {
+std::vector<Tick> ticks_of(const Chart& chart, bool from_zero) {
   double low = std::numeric_limits<double>::infinity(), high = 0;
   for (const ChartSeries& series : chart.series)
     for (const ChartPoint& point : series.points) {
@@ -50,11 +49,11 @@ std::vector<view::Tick> ticks_of(const Chart& chart, bool from_zero) {
       low = std::min({low, point.low, point.value});
       high = std::max({high, point.high, point.value});
     }
-  if (!(high > 0) || !std::isfinite(high)) return view::round_ticks(0, 1, 6);
+  if (!(high > 0) || !std::isfinite(high)) return round_ticks(0, 1, 6);
   if (from_zero || low < 0.6 * high) low = 0;
   if (!(high > low)) low = 0.9 * high;
-  const view::Range range = view::widen_to_ticks({.low = low, .high = high}, 7);
-  return view::round_ticks(range.low, range.high, 9);
+  const Range range = widen_to_ticks({.low = low, .high = high}, 7);
+  return round_ticks(range.low, range.high, 9);
 }
 
 void check_curves(const Chart& chart) {
@@ -104,16 +103,16 @@ class Drawing {
   }
 
   void curves() {
-    const std::vector<view::Tick> ticks = ticks_of(chart_, false);
+    const std::vector<Tick> ticks = ticks_of(chart_, false);
     double name_width = 40;
     for (const ChartSeries& series : chart_.series)
-      name_width = std::max(name_width, view::text_width(series.name, word_size));
+      name_width = std::max(name_width, text_width(series.name, word_size));
     const double left = 84, right = width - margin - std::min(name_width, 260.0);
     const double bottom = head + curve_height;
     const Scale y{ticks.front().at, ticks.back().at, bottom, head};
     pen_.words({margin, head - 12}, chart_.y_label,
                {.size = word_size, .colour = palette::quiet_colour});
-    for (const view::Tick& tick : ticks) {
+    for (const Tick& tick : ticks) {
       pen_.line({{left, y(tick.at)}, {right, y(tick.at)}}, palette::grid_line_colour, 1,
                 Stroke::Solid);
       pen_.words({left - 10, y(tick.at) + 4}, tick.label,
@@ -206,14 +205,14 @@ class Drawing {
   }
 
   void bars() {
-    const std::vector<view::Tick> ticks = ticks_of(chart_, true);
+    const std::vector<Tick> ticks = ticks_of(chart_, true);
     double label_width = 60;
     for (const std::string& label : chart_.labels)
-      label_width = std::max(label_width, view::text_width(label, word_size));
+      label_width = std::max(label_width, text_width(label, word_size));
     const double left = margin + std::min(label_width, 330.0) + 12, right = width - margin - 70;
     const double bottom = head + bar_pitch * static_cast<double>(chart_.labels.size());
     const Scale x{ticks.front().at, ticks.back().at, left, right};
-    for (const view::Tick& tick : ticks) {
+    for (const Tick& tick : ticks) {
       pen_.line({{x(tick.at), head}, {x(tick.at), bottom}}, palette::grid_line_colour, 1,
                 Stroke::Solid);
       pen_.words({x(tick.at), bottom + 18}, tick.label,
@@ -264,4 +263,4 @@ data::Image to_pixels(const Chart& chart) {
   return pen.image();
 }
 
-}  // namespace trestle::train
+}  // namespace trestle::view

@@ -7,7 +7,7 @@
 #include "trestle/data/files/image.h"
 
 // Measurements with error bars beside predicted values, as curves or as bars.
-namespace trestle::train {
+namespace trestle::view {
 
 // One measurement; `value` is NaN if there is none.
 struct ChartPoint {
@@ -40,4 +40,4 @@ struct Chart {
 std::string to_svg(const Chart& chart);
 data::Image to_pixels(const Chart& chart);
 
-}  // namespace trestle::train
+}  // namespace trestle::view

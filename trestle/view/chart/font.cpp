@@ -26,7 +26,7 @@ asm(".pushsection .rodata\n"
     ".byte 0\n"
     ".popsection\n");
 
-namespace trestle::train {
+namespace trestle::view {
 
 namespace {
 
@@ -108,4 +108,4 @@ void Font::draw(std::string_view words, const Dot& dot) const {
   }
 }
 
-}  // namespace trestle::train
+}  // namespace trestle::view

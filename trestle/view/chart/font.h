@@ -8,7 +8,7 @@
 // Letters for pictures: DejaVu Sans, drawn by FreeType (freetype.org) with smooth edges. The
 // library contains the font, so that pictures look the same on every machine
 // (docs/decisions/0002-letters-in-pictures.md).
-namespace trestle::train {
+namespace trestle::view {
 
 class Font {
  public:
@@ -36,4 +36,4 @@ class Font {
   std::unique_ptr<Face> face_;
 };
 
-}  // namespace trestle::train
+}  // namespace trestle::view

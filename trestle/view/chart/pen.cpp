@@ -8,7 +8,7 @@
 #include "trestle/view/chart/canvas.h"
 #include "trestle/view/svg_writer.h"
 
-namespace trestle::train {
+namespace trestle::view {
 
 namespace {
 
@@ -46,16 +46,16 @@ Colour pixel_colour(std::string_view name) {
 }  // namespace
 
 struct SvgPen::Writer {
-  view::SvgWriter svg;
+  SvgWriter svg;
 };
 
 SvgPen::SvgPen(double width, double height, const std::string& title)
-    : writer_(new Writer{view::SvgWriter({.width = width, .height = height, .title = title})}) {}
+    : writer_(new Writer{SvgWriter({.width = width, .height = height, .title = title})}) {}
 SvgPen::~SvgPen() = default;
 
 void SvgPen::line(const std::vector<Spot>& through, std::string_view colour, double width,
                   Stroke stroke) {
-  view::Path path;
+  Path path;
   for (std::size_t i = 0; i < through.size(); ++i)
     i == 0 ? path.move(through[i].x, through[i].y) : path.line(through[i].x, through[i].y);
   const std::string dashes =
@@ -147,4 +147,4 @@ void PixelPen::words(Spot at, std::string_view text, const WordStyle& style) {
 
 const data::Image& PixelPen::image() const { return drawing_->canvas.image(); }
 
-}  // namespace trestle::train
+}  // namespace trestle::view

@@ -8,7 +8,7 @@
 #include "trestle/data/files/image.h"
 
 // One drawing as two kinds of file: a pen draws the same picture as SVG and as pixels.
-namespace trestle::train {
+namespace trestle::view {
 
 struct Spot {
   double x = 0, y = 0;
@@ -69,4 +69,4 @@ class PixelPen : public Pen {
   std::unique_ptr<Drawing> drawing_;
 };
 
-}  // namespace trestle::train
+}  // namespace trestle::view
