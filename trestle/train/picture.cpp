@@ -80,7 +80,7 @@ data::Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets,
   const int row_height = size.height + line + gap;
   const int wide = 3 * size.width + 2 * gap;
   view::Canvas canvas(2 * margin + std::max(wide, font.width(words.title)),
-                top + rows * row_height + margin - gap);
+                      top + rows * row_height + margin - gap);
   canvas.write(font, words.title, margin, margin);
   const std::string heads[] = {"input", "true mask", "predicted mask"};
   for (int column = 0; column < 3; ++column)
@@ -118,7 +118,7 @@ data::Image draw_classes(const at::Tensor& inputs, const at::Tensor& targets,
   const std::string legend = "below each: true, predicted";
   const int wide = columns * (size.width + gap) - gap;
   view::Canvas canvas(2 * margin + std::max(wide, font.width(words.title)),
-                top + rows * row_height + margin - gap);
+                      top + rows * row_height + margin - gap);
   canvas.write(font, words.title, margin, margin);
   canvas.write(font, legend, margin, margin + line + gap, quiet);
   for (int i = 0; i < count; ++i) {
