@@ -58,10 +58,10 @@ data::Image colour_mask(const at::Tensor& mask, std::int64_t classes) {
       data::Image::blank(static_cast<int>(mask.size(1)), static_cast<int>(mask.size(0)), 3);
   const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
   for (std::size_t i = 0; i < image.pixels.size(); i += 3) {
-    const Colour colour =
-        *id < 0 ? quiet
-                : viridis(static_cast<double>(*id) /
-                          static_cast<double>(std::max<std::int64_t>(classes - 1, 1)));
+    const view::Colour colour =
+        *id < 0 ? view::quiet
+                : view::viridis(static_cast<double>(*id) /
+                                static_cast<double>(std::max<std::int64_t>(classes - 1, 1)));
     ++id;
     std::copy(colour.begin(), colour.end(), image.pixels.begin() + static_cast<std::ptrdiff_t>(i));
   }
@@ -85,7 +85,7 @@ data::Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets,
   const std::string heads[] = {"input", "true mask", "predicted mask"};
   for (int column = 0; column < 3; ++column)
     canvas.write(font, heads[column], margin + column * (size.width + gap), margin + line + gap,
-                 quiet);
+                 view::quiet);
   for (int row = 0; row < rows; ++row) {
     const at::Tensor predicted = output[row].argmax(0);
     const data::Image cells[] = {to_image(inputs[row]), colour_mask(targets[row], classes),
@@ -94,12 +94,12 @@ data::Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets,
     for (int column = 0; column < 3; ++column) {
       const int x = margin + column * (size.width + gap);
       canvas.draw(view::fit(cells[column], 384, 320), x, y);
-      canvas.outline(x - 1, y - 1, size.width + 2, size.height + 2, quiet);
+      canvas.outline(x - 1, y - 1, size.width + 2, size.height + 2, view::quiet);
     }
     const nn::Tally dice = nn::dice_tally(output.narrow(0, row, 1), targets.narrow(0, row, 1));
-    canvas.write(font, name_of(words, row), margin, y + size.height + 6, quiet);
+    canvas.write(font, name_of(words, row), margin, y + size.height + 6, view::quiet);
     canvas.write(font, text("dice ", rounded_metric(dice.mean())), margin + 2 * (size.width + gap),
-                 y + size.height + 6, ink);
+                 y + size.height + 6, view::ink);
   }
   return canvas.image();
 }
@@ -120,7 +120,7 @@ data::Image draw_classes(const at::Tensor& inputs, const at::Tensor& targets,
   view::Canvas canvas(2 * margin + std::max(wide, font.width(words.title)),
                       top + rows * row_height + margin - gap);
   canvas.write(font, words.title, margin, margin);
-  canvas.write(font, legend, margin, margin + line + gap, quiet);
+  canvas.write(font, legend, margin, margin + line + gap, view::quiet);
   for (int i = 0; i < count; ++i) {
     const int x = margin + i % columns * (size.width + gap);
     const int y = top + i / columns * row_height;
@@ -128,10 +128,10 @@ data::Image draw_classes(const at::Tensor& inputs, const at::Tensor& targets,
     const std::int64_t truth = targets[i].item<std::int64_t>();
     const std::int64_t guess = output[i].argmax(0).item<std::int64_t>();
     const std::string left = text(truth, " ");
-    canvas.write(font, left, x, y + size.height + 6, ink);
+    canvas.write(font, left, x, y + size.height + 6, view::ink);
     canvas.write(font, text(guess), x + font.width(left), y + size.height + 6,
-                 guess == truth ? quiet : alarm);
-    if (guess != truth) canvas.outline(x - 2, y - 2, size.width + 4, size.height + 4, alarm);
+                 guess == truth ? view::quiet : view::alarm);
+    if (guess != truth) canvas.outline(x - 2, y - 2, size.width + 4, size.height + 4, view::alarm);
   }
   return canvas.image();
 }
