@@ -144,7 +144,7 @@ TEST_F(RunWeights, AreNotReadAgainOnResume) {
     resume(first.run_folder, {{"train.epochs", "3"}, {"model.weights", "others.pt"}});
     FAIL() << "nothing was thrown";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("'weights' in [model] cannot change in the middle"));
+    EXPECT_THAT(error.what(), HasSubstr("'weights' in [model] cannot change during a run"));
   }
 }
 
