@@ -27,7 +27,7 @@ extern std::vector<double> epochs, training, validation, dice;
 // [trestle/mesh/layout/mesh_layout.h]
 #include <iostream>
 // [trestle/schedule/walk_order.h]
-extern const std::size_t ranks, things;
+extern const std::size_t ranks, items;
 // [trestle/schedule/routes.h]
 extern const Schedule schedule;
 extern const Action action;
@@ -45,6 +45,20 @@ extern const LayerProfile of_64_pixels, of_128_pixels;
 #include "trestle/schedule/lower.h"
 // [trestle/data/files/resize.h]
 extern Image photo;
+// [trestle/cli/command_line.h]
+extern Verb parent;
+int diagnose(bool json);
+// [trestle/comm/gather.h]
+extern const Group group;
+extern const int stage;
+extern const double seconds;
+// [trestle/checkpoint/files/save_ranks.h]
+struct RankGroup {
+  int rank() const;
+  int size() const;
+  std::vector<std::string> all_gather_bytes(const std::string& mine) const;
+};
+extern const RankGroup group;
 // [trestle/comm/group.h]
 #include <torch/types.h>
 
@@ -357,13 +371,15 @@ extern const nn::Layers net;
 extern World world;
 extern const nn::Layers net;
 extern const at::Tensor image, mask;
+// [trestle/sharding/sharded_parameters.h]
+extern ShardedParameters stage;
 // [trestle/sharding/sharded.h]
 #include <torch/torch.h>
 #include "trestle/optim/factory.h"
 extern World world;
 extern const nn::Layers net;
 extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
-extern Sharded sharded, stage;
+extern Sharded sharded;
 extern const at::Tensor first_half, second_half, image, mask;
 extern at::Tensor loss(const at::Tensor& part);
 extern const DeviceMesh mesh;

@@ -6,8 +6,8 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/named_tensors.h"
+#include "trestle/gradient_norm/sharded_norm.h"
 #include "trestle/parallel/stage_replicas.h"
-#include "trestle/sharding/engine/norm_over_ranks.h"
 #include "trestle/sharding/sharded_parameters.h"
 
 namespace trestle {
@@ -92,8 +92,8 @@ void Parallel::zero_grad() {
 double Parallel::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
   if (impl_->options.level == ShardLevel::None)
     return impl_->pipeline->clip_grad_norm(max_norm, clip);
-  return sharding::clip_over_ranks(parameters(), {impl_->ranks.shard, impl_->stages}, max_norm,
-                                   clip);
+  return gradient_norm::clip_over_ranks(parameters(), {impl_->ranks.shard, impl_->stages}, max_norm,
+                                        clip);
 }
 
 Pipeline& Parallel::pipeline() { return *impl_->pipeline; }

@@ -3,8 +3,8 @@
 #include <torch/optim/optimizer.h>
 
 #include "trestle/base/text.h"
+#include "trestle/gradient_norm/sharded_norm.h"
 #include "trestle/nn/layers.h"
-#include "trestle/sharding/engine/norm_over_ranks.h"
 #include "trestle/sharding/save/save.h"
 
 namespace trestle::parallel {
@@ -64,7 +64,7 @@ std::vector<optim::GradientNorm> StageReplicas::norm(const std::vector<int>& sta
   for (const int stage : stages)
     for (auto& parameter : stages_.at(stage).parameters()) own.push_back(std::move(parameter));
   if (options_.level == ShardLevel::None) return optim::gradient_norms(own, p);
-  const double norm = sharding::norm_over_ranks(own, {groups_of(stages.front()).shard}, p);
+  const double norm = gradient_norm::norm_over_ranks(own, {groups_of(stages.front()).shard}, p);
   return {{.value = norm, .dtype = at::kDouble}};
 }
 

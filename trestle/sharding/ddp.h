@@ -13,18 +13,20 @@ namespace trestle {
 //   trestle::Sharded sharded(net, mesh, trestle::ddp());
 //
 // How it works:
-// - group_builder.cpp divides the parameters into buckets of 25 MiB, the last layers first
-//   (buckets.h). A bucket is a FlatParameterGroup with a flat buffer of gradients.
-// - gradient_hooks.cpp adds a hook to each parameter's gradient accumulator.
-// - gradient_reducer.cpp copies each gradient, times this rank's share of the average, to its place
-//   in the bucket.
-// - reduction_queue.cpp all-reduces a complete bucket. Buckets begin in one order on all ranks.
-// - At the end of the backward gradient_reducer.cpp waits, and points grad() of each parameter into
-//   its bucket.
-// - backward_handshake.cpp finds ranks that run different backwards.
-// - After the first step shard_engine.cpp rebuilds the buckets in the order in which gradients
-//   came.
-// - A communication hook (communication_hook.h) replaces the all-reduce: bucket_hook.cpp.
+// - flat/group_builder.cpp divides the parameters into buckets of 25 MiB, the last layers first
+//   (flat/buckets.h). A bucket is a FlatParameterGroup with a flat buffer of gradients.
+// - hooks/gradient_hooks.cpp adds a hook to each parameter's gradient accumulator.
+// - reduce/gradient_reducer.cpp copies each gradient, times this rank's share of the average, to
+//   its place in the bucket.
+// - reduce/reduction_queue.cpp all-reduces a complete bucket. Buckets begin in one order on all
+//   ranks.
+// - At the end of the backward reduce/gradient_reducer.cpp waits, and points grad() of each
+//   parameter into its bucket.
+// - reduce/backward_handshake.cpp finds ranks that run different backwards.
+// - After the first step engine/shard_engine.cpp rebuilds the buckets in the order in which
+//   gradients came.
+// - A communication hook (hooks/communication_hook.h) replaces the all-reduce. It is called by
+//   reduce/bucket_hook.cpp.
 inline ShardOptions ddp(ShardOptions options = {}) {
   options.level = ShardLevel::None;
   return options;

@@ -14,18 +14,19 @@ namespace trestle {
 //   trestle::Sharded sharded(net, mesh, trestle::fsdp());
 //
 // How it works:
-// - layer_units.cpp makes units of nn::Layers, module_units.cpp of the Hooked modules (hooked.h) in
-//   a torch module. unit_choice.cpp matches ShardOptions::units with their names and types.
-// - group_builder.cpp flattens a unit's parameters into FlatParameterGroups and releases them.
-//   parameter_storage.cpp frees the memory; the parameters keep their tensor objects.
-// - parameter_unsharder.cpp gathers a unit before its forward and before its backward, one unit
-//   ahead, and releases it after. unit_order.cpp records the order of units, which every step must
-//   repeat.
-// - gradient_reducer.cpp follows the backward. A unit whose gradients are complete is
-//   reduce-scattered by reduction_queue.cpp, during the backward.
-// - mixed_precision.cpp decides which parameters are gathered in another dtype.
-// - Sharded::unshard() gathers all parameters at once (unsharded_scope.h). full_state.cpp copies
-//   them out and in.
+// - engine/layer_units.cpp makes units of nn::Layers, engine/module_units.cpp of the Hooked modules
+//   (hooks/hooked.h) in a torch module. unshard/unit_choice.cpp matches ShardOptions::units with
+//   their names and types.
+// - flat/group_builder.cpp flattens a unit's parameters into FlatParameterGroups and releases them.
+//   flat/parameter_storage.cpp frees the memory; the parameters keep their tensor objects.
+// - unshard/parameter_unsharder.cpp gathers a unit before its forward and before its backward, one
+//   unit ahead, and releases it after. unshard/unit_order.cpp records the order of units, which
+//   every step must repeat.
+// - reduce/gradient_reducer.cpp follows the backward. A unit whose gradients are complete is
+//   reduce-scattered by reduce/reduction_queue.cpp, during the backward.
+// - flat/mixed_precision.cpp decides which parameters are gathered in another dtype.
+// - Sharded::unshard() gathers all parameters at once (engine/unsharded_scope.h).
+//   engine/full_state.cpp copies them out and in.
 inline ShardOptions fsdp(ShardOptions options = {}) {
   options.level = ShardLevel::Parameters;
   return options;

@@ -14,16 +14,16 @@ namespace trestle {
 //   trestle::Sharded sharded(net, mesh, trestle::hsdp());
 //
 // How it works, where it differs from fsdp.h:
-// - rank_groups.cpp makes the groups of ranks along both dimensions. A mesh with both makes any
-//   level hybrid.
-// - reduction_queue.cpp begins the all-reduce of a shard over its column when the reduce-scatter
-//   within the row is done (sum_over_replicas()). The order is that of the reduce-scatters, on all
-//   ranks.
+// - options/rank_groups.cpp makes the groups of ranks along both dimensions. A mesh with both makes
+//   any level hybrid.
+// - reduce/reduction_queue.cpp begins the all-reduce of a shard over its column when the
+//   reduce-scatter within the row is done (sum_over_replicas()). The order is that of the
+//   reduce-scatters, on all ranks.
 // - A gradient is the mean over all ranks of both dimensions.
 // - clip_grad_norm() sums norms over the row alone: the columns hold the same shards.
-// - Each forward begins with the buffers of the mesh's first rank (broadcast_tensors.cpp).
+// - Each forward begins with the buffers of the mesh's first rank (flat/broadcast_tensors.cpp).
 // - The ranks of a column hold the same shards. They take turns in writing them to a checkpoint
-//   (save_groups.cpp).
+//   (save/save_groups.cpp).
 inline ShardOptions hsdp(ShardOptions options = {}) {
   options.level = ShardLevel::Parameters;
   return options;

@@ -31,8 +31,8 @@ class Sharded;
 // All ranks call it, with all models that run inside, which may take turns. It costs a small
 // message for each forward and each backward. A shadowing rank computes nothing. At level
 // Parameters it gathers what the active ranks gather, in an order that is known before the first
-// step, except for Hooked modules (hooked.h), where it throws StateError in the first step. Inside
-// no_sync() a rank runs all of its backwards and the one after it, or none of them.
+// step, except for Hooked modules (hooks/hooked.h), where it throws StateError in the first step.
+// Inside no_sync() a rank runs all of its backwards and the one after it, or none of them.
 //
 // Throws UsageError for calls inside that need all ranks, such as state(), unshard() and saving:
 // make them after join(). Throws UsageError for models with batch norms over all ranks' samples

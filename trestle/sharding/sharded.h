@@ -34,8 +34,8 @@ class ShardEngine;
 struct JoinOptions;
 
 // One model on all ranks of a mesh, each of which trains with its own share of the batch. The level
-// (shard_level.h) is how much of the model's state is sharded. ddp.h, zero1.h, zero2.h, fsdp.h and
-// hsdp.h name the usual choices.
+// (options/shard_level.h) is how much of the model's state is sharded. ddp.h, zero1.h, zero2.h,
+// fsdp.h and hsdp.h name the usual choices.
 //
 //   trestle::DeviceMesh mesh(world, {{"replicate", 2}, {"shard", 4}});
 //   trestle::Sharded sharded(net, mesh, {.level = trestle::ShardLevel::Parameters});   // HSDP
@@ -67,9 +67,9 @@ class Sharded {
   // contradict each other, and on all ranks where their models differ, with the first difference.
   Sharded(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& options = {});
   // Any module; call it through run(), or through ShardedModule below. At level Parameters each
-  // Hooked module in it (hooked.h) is a unit. The rest of the model is a unit that stays gathered
-  // from the forward to the end of the backward. Without Hooked modules the whole model is one
-  // unit, which saves memory only between steps. description() lists units.
+  // Hooked module in it (hooks/hooked.h) is a unit. The rest of the model is a unit that stays
+  // gathered from the forward to the end of the backward. Without Hooked modules the whole model is
+  // one unit, which saves memory only between steps. description() lists units.
   Sharded(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
           const ShardOptions& options = {});
   Sharded(Sharded&&) noexcept;
@@ -156,7 +156,7 @@ class Sharded {
 
   const ShardOptions& options() const;
   ShardReport report() const;
-  // Records when what happens (shard_record.h). stop_recording() throws StateError without
+  // Records when what happens (record/shard_record.h). stop_recording() throws StateError without
   // start_recording().
   void start_recording();
   ShardRecord stop_recording();

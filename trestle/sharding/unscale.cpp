@@ -4,8 +4,8 @@
 
 #include <cmath>
 
+#include "trestle/gradient_norm/sharded_norm.h"
 #include "trestle/optim/gradient_norms.h"
-#include "trestle/sharding/engine/norm_over_ranks.h"
 #include "trestle/sharding/options/reproducible.h"
 
 namespace trestle {
@@ -29,7 +29,7 @@ UnscaledGradients finish(precision::GradientScaler& scaler, const std::vector<at
 UnscaledGradients unscale(precision::GradientScaler& scaler, Sharded& sharded,
                           const UnscaleOptions& options) {
   optim::check_clipping(options.max_norm, {.p = options.p});
-  const sharding::PartialNorm partial{options.p};
+  const gradient_norm::PowerSum partial{options.p};
   const std::vector<at::Tensor> own = sharded.parameters();
   UnscaledGradients result{.finite = scaler.unscale(own)};
   if (sharded.options().reproducible.micro_batches > 0) {

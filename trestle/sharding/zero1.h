@@ -13,17 +13,17 @@ namespace trestle {
 //   trestle::Sharded sharded(net, mesh, trestle::zero1());
 //
 // How it works:
-// - group_builder.cpp divides the parameters into buckets, as in ddp.h.
-// - flat_parameter_group.cpp moves a bucket's parameters into one flat buffer, cut into N equal
-//   shards (flat_layout.h). Sharded::parameters() are this rank's slices of it, which the optimizer
-//   steps.
-// - gradient_reducer.cpp follows the backward, as in ddp.h.
-// - reduction_queue.cpp reduce-scatters a complete bucket. The reduced shard lies in the bucket's
-//   gradient buffer.
-// - gradient_reducer.cpp hands the reduced shards to the grad() of parameters().
+// - flat/group_builder.cpp divides the parameters into buckets, as in ddp.h.
+// - flat/flat_parameter_group.cpp moves a bucket's parameters into one flat buffer, cut into N
+//   equal shards (flat/flat_layout.h). Sharded::parameters() are this rank's slices of it, which
+//   the optimizer steps.
+// - reduce/gradient_reducer.cpp follows the backward, as in ddp.h.
+// - reduce/reduction_queue.cpp reduce-scatters a complete bucket. The reduced shard lies in the
+//   bucket's gradient buffer.
+// - reduce/gradient_reducer.cpp hands the reduced shards to the grad() of parameters().
 // - The next forward all-gathers the flat buffers: ShardEngine::gather_stepped() in
-//   shard_engine.cpp.
-// - content_checksum.cpp finds steps of optimizers that leave no trace in a tensor's version.
+//   engine/shard_engine.cpp.
+// - flat/content_checksum.cpp finds steps of optimizers that leave no trace in a tensor's version.
 inline ShardOptions zero1(ShardOptions options = {}) {
   options.level = ShardLevel::OptimizerState;
   return options;

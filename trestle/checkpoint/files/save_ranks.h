@@ -8,9 +8,10 @@ namespace trestle::checkpoint {
 
 // The ranks that save a checkpoint together. The default is a single process.
 //
-//   SaveRanks{.rank = group.rank(),
-//             .size = group.size(),
-//             .all_gather = [&](const std::string& mine) { return group.all_gather_bytes(mine); }}
+//   const SaveRanks ranks = {
+//       .rank = group.rank(),
+//       .size = group.size(),
+//       .all_gather = [&](const std::string& mine) { return group.all_gather_bytes(mine); }};
 struct SaveRanks {
   int rank = 0;
   int size = 1;

@@ -84,10 +84,10 @@ torch::optim::Optimizer* StageOptimizers::find(int stage) const {
   return own_.at(stage).optimizer.get();
 }
 
-std::vector<NormPart> StageOptimizers::norms(const std::vector<int>& stages,
-                                             const StepEnd& end) const {
+std::vector<gradient_norm::StageNorm> StageOptimizers::norms(const std::vector<int>& stages,
+                                                             const StepEnd& end) const {
   const nn::AutocastScope no_autocast(nn::AutocastState::off());
-  std::vector<NormPart> parts;
+  std::vector<gradient_norm::StageNorm> parts;
   for (const int stage : stages) {
     const auto& own = own_.at(stage);
     if (end.loss_scale != 1) refuse_fp16(own.stepped, stage);

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "trestle/device/named_tensors.h"
+#include "trestle/gradient_norm/stage_norms.h"
 #include "trestle/pipeline/execute/stage_hooks.h"
 #include "trestle/pipeline/execute/stage_list.h"
 #include "trestle/pipeline/execute/stage_optimizer_options.h"
-#include "trestle/pipeline/transport/norm_parts.h"
 
 namespace trestle::pipeline {
 
@@ -35,7 +35,8 @@ class StageOptimizers {
   torch::optim::Optimizer* find(int stage) const;
 
   // NORM of a rank's stages.
-  std::vector<NormPart> norms(const std::vector<int>& stages, const StepEnd& end) const;
+  std::vector<gradient_norm::StageNorm> norms(const std::vector<int>& stages,
+                                              const StepEnd& end) const;
   // STEP: `all` are the norms of all ranks. Steps the optimizer and clears the gradients. If the
   // norm is not finite, it does not step, and keeps the gradients with end.keep_nonfinite.
   void step(int stage, const std::vector<optim::GradientNorm>& all, const StepEnd& end) const;

@@ -227,9 +227,9 @@ bool DistributedTransport::arrived(const Transfer& transfer) const {
 }
 
 // After all messages, on every rank, so that the group can run a collective.
-void DistributedTransport::give_norms(int rank, std::vector<NormPart> own) {
+void DistributedTransport::give_norms(int rank, std::vector<gradient_norm::StageNorm> own) {
   flush(rank);
-  norms_ = gather_norm_parts(link_->group(), own);
+  norms_ = gradient_norm::gather_stage_norms(link_->group(), own);
 }
 
 void DistributedTransport::flush(int) {

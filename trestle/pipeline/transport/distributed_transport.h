@@ -33,9 +33,11 @@ class DistributedTransport final : public StageTransport {
   void send(const Transfer& transfer, Message message, at::Device producer) override;
   Message receive(const Transfer& transfer, at::Device consumer) override;
   bool arrived(const Transfer& transfer) const override;
-  void give_norms(int rank, std::vector<NormPart> own) override;
+  void give_norms(int rank, std::vector<gradient_norm::StageNorm> own) override;
   bool has_norms() const override { return true; }
-  std::vector<optim::GradientNorm> norms() override { return in_order(norms_); }
+  std::vector<optim::GradientNorm> norms() override {
+    return gradient_norm::in_stage_order(norms_);
+  }
   void flush(int rank) override;
   void finished(int rank, const schedule::Action& action) override;
   void cancel(std::exception_ptr failure) override;
@@ -74,12 +76,12 @@ class DistributedTransport final : public StageTransport {
   LocalTransport local_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Slot> slots_;               // [(route, micro-batch, direction)]
-  std::size_t expected_ = 0;              // messages of this run
-  std::size_t taken_ = 0;                 // of these, those that receive() returned
-  std::map<int, std::size_t> in_flight_;  // [rank] messages that it has not received yet
-  std::vector<NormPart> norms_;           // of all ranks, after give_norms()
-  int jobs_ = 0;                          // in the link's threads
+  std::vector<Slot> slots_;                      // [(route, micro-batch, direction)]
+  std::size_t expected_ = 0;                     // messages of this run
+  std::size_t taken_ = 0;                        // of these, those that receive() returned
+  std::map<int, std::size_t> in_flight_;         // [rank] messages that it has not received yet
+  std::vector<gradient_norm::StageNorm> norms_;  // of all ranks, after give_norms()
+  int jobs_ = 0;                                 // in the link's threads
   std::exception_ptr failure_;
 };
 

@@ -52,7 +52,7 @@ bool LocalTransport::arrived(const Transfer& transfer) const {
   return const_cast<LocalTransport*>(this)->channel(transfer).full();
 }
 
-void LocalTransport::give_norms(int rank, std::vector<NormPart> own) {
+void LocalTransport::give_norms(int rank, std::vector<gradient_norm::StageNorm> own) {
   {
     const std::lock_guard lock(mutex_);
     norms_.insert(norms_.end(), own.begin(), own.end());
@@ -72,7 +72,7 @@ std::vector<optim::GradientNorm> LocalTransport::norms() {
   const bool in_time = changed_.wait_for(
       lock, deadline_, [&] { return without_norm_.empty() || failure_ != nullptr; });
   if (failure_) throw Cancelled{};
-  if (in_time) return in_order(norms_);
+  if (in_time) return gradient_norm::in_stage_order(norms_);
   const int missing = *without_norm_.begin();
   throw DeadlineError(text("the gradient norms of rank ", missing, " did not come within ",
                            deadline_.count(), " ms; the rank ",

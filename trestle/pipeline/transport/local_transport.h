@@ -28,7 +28,7 @@ class LocalTransport final : public StageTransport {
   void send(const Transfer& transfer, Message message, at::Device producer) override;
   Message receive(const Transfer& transfer, at::Device consumer) override;
   bool arrived(const Transfer& transfer) const override;
-  void give_norms(int rank, std::vector<NormPart> own) override;
+  void give_norms(int rank, std::vector<gradient_norm::StageNorm> own) override;
   bool has_norms() const override;
   std::vector<optim::GradientNorm> norms() override;
   void finished(int rank, const schedule::Action& action) override;
@@ -49,7 +49,7 @@ class LocalTransport final : public StageTransport {
   std::vector<Channel> channels_;       // [(route, micro-batch, direction)]
   std::vector<schedule::Action> last_;  // [rank] what it finished
   std::vector<bool> started_;
-  std::vector<NormPart> norms_;
+  std::vector<gradient_norm::StageNorm> norms_;
   std::set<int> without_norm_;  // ranks with stages whose norms are still missing
   std::exception_ptr failure_;
 };

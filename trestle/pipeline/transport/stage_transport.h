@@ -3,7 +3,7 @@
 #include <exception>
 #include <vector>
 
-#include "trestle/pipeline/transport/norm_parts.h"
+#include "trestle/gradient_norm/stage_norms.h"
 #include "trestle/pipeline/transport/stage_value.h"
 #include "trestle/schedule/action.h"
 #include "trestle/schedule/routes.h"
@@ -49,10 +49,10 @@ class StageTransport {
   virtual bool arrived(const Transfer& transfer) const = 0;
 
   // NORM: adds the norms of `rank`, once, after all its other messages. May wait for all ranks.
-  virtual void give_norms(int rank, std::vector<NormPart> own) = 0;
+  virtual void give_norms(int rank, std::vector<gradient_norm::StageNorm> own) = 0;
   // Whether the norms of all ranks are here. Throws Cancelled after cancel().
   virtual bool has_norms() const = 0;
-  // Waits for the norms of all ranks. Returns them as in_order() does. Throws Cancelled, or
+  // Waits for the norms of all ranks. Returns them as gradient_norm::in_stage_order() does. Throws Cancelled, or
   // DeadlineError.
   virtual std::vector<optim::GradientNorm> norms() = 0;
 

@@ -10,8 +10,8 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/named_tensors.h"
+#include "trestle/gradient_norm/sharded_norm.h"
 #include "trestle/optim/gradient_norms.h"
-#include "trestle/sharding/engine/norm_over_ranks.h"
 #include "trestle/sharding/flat/broadcast_tensors.h"
 #include "trestle/sharding/flat/model_checks.h"
 #include "trestle/sharding/options/option_checks.h"
@@ -229,7 +229,7 @@ double ShardEngine::clip_grad_norm(double max_norm, const optim::ClipGradNormOpt
     return optim::clip_by(own, {{.value = norm, .dtype = at::kDouble}}, max_norm, clip);
   }
   if (options_.level == ShardLevel::None) return optim::clip_grad_norm(own, max_norm, clip);
-  return clip_over_ranks(own, {ranks_.shard}, max_norm, clip);
+  return gradient_norm::clip_over_ranks(own, {ranks_.shard}, max_norm, clip);
 }
 
 void ShardEngine::hand_out_recorder() {

@@ -75,7 +75,7 @@ class Reshard {
 // most one of the two.
 //
 // By default each layer of nn::Layers with parameters is a unit. In a torch module each
-// trestle::Hooked module (hooked.h) is one, and the rest of the model is another.
+// trestle::Hooked module (hooks/hooked.h) is one, and the rest of the model is another.
 struct ShardUnits {
   // By name or type: "down1"; "blocks" for all whose names begin with "blocks."; "Linear". In
   // nn::Layers a named layer begins a unit, which extends to the next one (the layers of "blocks"
@@ -99,7 +99,7 @@ struct ShardMesh {
 struct ShardBuckets {
   Bytes size = Bytes{25} << 20;  // about this many bytes each
   Bytes first = Bytes{1} << 20;  // the first is smaller, so that communication begins early
-  // Level None: replaces the sum over ranks, as PowerSGD does (communication_hook.h).
+  // Level None: replaces the sum over ranks, as PowerSGD does (hooks/communication_hook.h).
   sharding::CommunicationHook hook = {};
 };
 

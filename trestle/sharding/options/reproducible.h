@@ -9,7 +9,7 @@
 #include "trestle/sharding/options/rank_groups.h"
 
 // Checks and arithmetic of ShardOptions::reproducible, besides the order of sums
-// (micro_batch_sums.h).
+// (reduce/micro_batch_sums.h).
 namespace trestle::sharding {
 
 // Throws UsageError where these ranks or this device cannot compute reproducibly.

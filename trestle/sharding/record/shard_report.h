@@ -24,7 +24,7 @@ struct ShardReport {
 };
 
 // How far a training has come, as far as random numbers depend on it. A checkpoint holds it
-// (save.h).
+// (save/save.h).
 struct ShardProgress {
   std::int64_t steps = 0;     // backwards that were reduced
   std::int64_t forwards = 0;  // training forwards since the last of them

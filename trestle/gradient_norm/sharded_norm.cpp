@@ -1,4 +1,4 @@
-#include "trestle/sharding/engine/norm_over_ranks.h"
+#include "trestle/gradient_norm/sharded_norm.h"
 
 #include <ATen/Functions.h>
 
@@ -7,9 +7,9 @@
 
 #include "trestle/optim/gradient_norms.h"
 
-namespace trestle::sharding {
+namespace trestle::gradient_norm {
 
-double PartialNorm::of(const std::vector<at::Tensor>& parameters) const {
+double PowerSum::of(const std::vector<at::Tensor>& parameters) const {
   std::vector<at::Tensor> some;  // a rank's shard may be empty
   for (const at::Tensor& parameter : parameters)
     if (parameter.numel() > 0) some.push_back(parameter);
@@ -21,17 +21,15 @@ double PartialNorm::of(const std::vector<at::Tensor>& parameters) const {
   return whole;
 }
 
-comm::Reduce PartialNorm::reduction() const {
+comm::Reduce PowerSum::reduction() const {
   return std::isinf(p) ? comm::Reduce::Max : comm::Reduce::Sum;
 }
 
-double PartialNorm::norm(double whole) const {
-  return std::isinf(p) ? whole : std::pow(whole, 1 / p);
-}
+double PowerSum::norm(double total) const { return std::isinf(p) ? total : std::pow(total, 1 / p); }
 
 double norm_over_ranks(const std::vector<at::Tensor>& parameters,
                        const std::vector<comm::Group>& groups, double p) {
-  const PartialNorm partial{p};
+  const PowerSum partial{p};
   const double own = partial.of(parameters);
   const at::Tensor whole = at::zeros({2}, at::kDouble);
   auto* const values = whole.mutable_data_ptr<double>();
@@ -49,4 +47,4 @@ double clip_over_ranks(const std::vector<at::Tensor>& parameters,
   return optim::clip_by(parameters, {{.value = norm, .dtype = at::kDouble}}, max_norm, options);
 }
 
-}  // namespace trestle::sharding
+}  // namespace trestle::gradient_norm

@@ -7,17 +7,18 @@
 #include "trestle/comm/group.h"
 #include "trestle/optim/clip_grad_norm.h"
 
-// The p-norm of gradients that are sharded over ranks.
-namespace trestle::sharding {
+// The p-norm of gradients that are sharded over ranks: each rank holds some elements of each
+// gradient. Sums of powers are reduced.
+namespace trestle::gradient_norm {
 
 // The p-norm in three steps: the sum of this rank, its reduction over ranks, and the norm of the
 // total.
-struct PartialNorm {
+struct PowerSum {
   double p = 2;
 
   double of(const std::vector<at::Tensor>& parameters) const;  // sum of |g|^p, or the largest |g|
   comm::Reduce reduction() const;
-  double norm(double whole) const;
+  double norm(double total) const;
 };
 
 // The p-norm of the gradients of `parameters` on this rank and on all ranks of the groups. Costs
@@ -32,4 +33,4 @@ double clip_over_ranks(const std::vector<at::Tensor>& parameters,
                        const std::vector<comm::Group>& groups, double max_norm,
                        const optim::ClipGradNormOptions& options);
 
-}  // namespace trestle::sharding
+}  // namespace trestle::gradient_norm
