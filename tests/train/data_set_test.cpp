@@ -156,7 +156,7 @@ TEST(Segmentation, CheckListsClassesAndProblems) {
                                                                HasSubstr("1 of 10 x 6 x 3 (7)")));
   own.recipe.model.classes = 5;
   EXPECT_THAT(check_data(own.recipe, {}).problems,
-              ::testing::Contains(HasSubstr("not those of 5 classes")));
+              ::testing::Contains(HasSubstr("which do not fit 5 classes")));
 }
 
 TEST(Classification, DoesNotTakeSplitFoldersForClasses) {

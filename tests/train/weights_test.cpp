@@ -123,7 +123,7 @@ TEST_F(RunWeights, MustMatchModel) {
   asked.model.weights = other_weights("seven.pt", 7).string();
   EXPECT_THAT(refusal<FormatError>(asked),
               AllOf(HasSubstr("120 of its 122 tensors match, under torchvision's names"),
-                    HasSubstr("'fc.weight' is Float [7, 16], the model's "
+                    HasSubstr("'fc.weight' is Float [7, 16], but the model's "
                               "'output_layer.linear.weight' is Float [10, 16]"),
                     HasSubstr("weights_strict = false")));
   EXPECT_FALSE(fs::exists(base_ / "runs" / asked.name));
@@ -144,7 +144,7 @@ TEST_F(RunWeights, AreNotReadAgainOnResume) {
     resume(first.run_folder, {{"train.epochs", "3"}, {"model.weights", "others.pt"}});
     FAIL() << "nothing was thrown";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("'weights' in [model] cannot change in the middle"));
+    EXPECT_THAT(error.what(), HasSubstr("'weights' in [model] cannot change during a run"));
   }
 }
 
