@@ -118,7 +118,7 @@ endfunction()
 # trestle_use_torch(<target> <tensors|modules|all>)
 # Links libtorch, limits how many such sources compile at once, and shares a precompiled header: of ATen, of
 # torch::nn::Module too, or of the whole of torch/torch.h. Take the smallest that does: GCC 12 instantiates what a
-# precompiled header left open in every source anew, which takes 1 s, 2 s or 4 s.
+# precompiled header left open again in every source, which takes 1 s, 2 s or 4 s.
 function(trestle_use_torch target headers)
   target_link_libraries(${target} PUBLIC Libtorch::Libtorch)
   set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_compile TRESTLE_USES_TORCH ON)

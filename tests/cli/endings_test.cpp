@@ -169,7 +169,7 @@ TEST_F(Endings, SignalBeforeFirstStepStopsAtOnce) {
 TEST_F(Endings, HelpListsExitCodes) {
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"--help"}, {"train", "--help"}})
-    EXPECT_THAT(run(words).out, HasSubstr("Exit codes: 0 done; 1 it failed; 2 asked for"));
+    EXPECT_THAT(run(words).out, HasSubstr("Exit codes: 0 success; 1 failure; 2 invalid request"));
 }
 
 }  // namespace

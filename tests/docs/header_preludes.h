@@ -45,6 +45,13 @@ extern const LayerProfile of_64_pixels, of_128_pixels;
 #include "trestle/schedule/lower.h"
 // [trestle/data/files/resize.h]
 extern Image photo;
+// [trestle/cli/command_line.h]
+extern Verb parent;
+int diagnose(bool json);
+// [trestle/comm/gather.h]
+extern const Group group;
+extern const int stage;
+extern const double seconds;
 // [trestle/comm/group.h]
 #include <torch/types.h>
 

@@ -8,6 +8,7 @@
 #include "trestle/base/error.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/precision/gradient_scaler.h"
+#include "trestle/schedule/optimizer_steps.h"
 #include "trestle/schedule/placement.h"
 #include "trestle/schedule/validate.h"
 
@@ -160,6 +161,63 @@ TEST(OptimizerSteps, UnscaleGradientsAndUpdateScale) {
 }
 
 // The scale shrinks until fp16 gradients no longer overflow.
+TEST(OptimizerSteps, KeepNonFiniteGradientsOnRequest) {
+  Pipeline pipeline(plain::make_net(), plain::options_of({.max_norm = 0.2}));
+  at::Tensor y = plain::target(0);
+  y[7][2] = infinity;
+  const auto before = plain::weights_of(pipeline.named_parameters());
+  const auto result = pipeline.step(plain::input(0), y, nn::mean_squared_error(),
+                                    {.nonfinite = StepOptions::NonfiniteGradients::Keep});
+  EXPECT_FALSE(result.stepped);
+  bool nonfinite = false;
+  for (const auto& parameter : pipeline.parameters())
+    nonfinite |= parameter.grad().defined() && !parameter.grad().isfinite().all().item<bool>();
+  EXPECT_TRUE(nonfinite);
+  for (const auto& [name, tensor] : plain::weights_of(pipeline.named_parameters()))
+    EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
+}
+
+TEST(OptimizerSteps, AcceptNoOptimizerForAFrozenStage) {
+  PipelineOptions options = plain::options_of({});
+  options.optimizer.make =
+      [make = plain::optimizer({})](
+          int stage, const NamedTensors& own) -> std::unique_ptr<torch::optim::Optimizer> {
+    return stage == 0 ? nullptr : make(stage, own);
+  };
+  Pipeline pipeline(plain::make_net(), options);
+  std::vector<at::Tensor> frozen;
+  for (at::Tensor parameter : pipeline.stage_parameters(0)) {
+    parameter.requires_grad_(false);
+    frozen.push_back(parameter.clone());
+  }
+  const auto before = plain::weights_of(pipeline.named_parameters());
+  EXPECT_TRUE(pipeline.step(plain::input(0), plain::target(0), nn::mean_squared_error()).stepped);
+  EXPECT_EQ(pipeline.optimizer(0), nullptr);
+  for (std::size_t i = 0; i < frozen.size(); ++i)
+    EXPECT_TRUE(at::equal(pipeline.stage_parameters(0)[i], frozen[i]));
+  int changed = 0;
+  for (const auto& [name, tensor] : plain::weights_of(pipeline.named_parameters()))
+    if (!at::equal(tensor, before.at(name))) ++changed;
+  EXPECT_GT(changed, 0);
+}
+
+TEST(OptimizerSteps, HaveTimesInAProfile) {
+  PipelineOptions options = plain::options_of({.max_norm = 1});
+  options.devices = virtual_devices(4);
+  Pipeline pipeline(plain::make_net(), options);
+  const auto before = plain::weights_of(pipeline.named_parameters());
+  const auto costs =
+      pipeline.profile({plain::input(0)}, plain::target(0), nn::mean_squared_error());
+  for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
+    const auto& cost = costs.stages[static_cast<std::size_t>(stage)];
+    EXPECT_EQ(cost.norm > 0, !pipeline.stage_parameters(stage).empty()) << stage;
+    EXPECT_EQ(cost.step > 0, !pipeline.stage_parameters(stage).empty()) << stage;
+  }
+  EXPECT_GT(schedule::optimizer_seconds(pipeline.predict(costs)), 0);
+  for (const auto& [name, tensor] : plain::weights_of(pipeline.named_parameters()))
+    EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
+}
+
 TEST(OptimizerSteps, Fp16FindsItsScale) {
   torch::manual_seed(1);
   nn::Layers net;

@@ -85,5 +85,27 @@ TEST(OptimizerSteps, AreRejectedInOtherPlaces) {
             "no error");  // without a NORM a STEP may come early
 }
 
+Event event(int rank, Kind kind, double begin, double end) {
+  return {.rank = rank,
+          .action = {.kind = kind, .stage = static_cast<std::int16_t>(rank)},
+          .begin = begin,
+          .end = end};
+}
+
+TEST(OptimizerSteps, AddTheSecondsInWhichTheyRunAlone) {
+  Timeline timeline;
+  EXPECT_EQ(optimizer_seconds(timeline), 0);
+  // Rank 1 waits in its NORM for the backward of rank 0.
+  timeline.events = {event(0, Kind::Backward, 0, 4), event(0, Kind::Norm, 4, 5),
+                     event(0, Kind::Step, 5, 7),     event(1, Kind::Backward, 0, 2),
+                     event(1, Kind::Norm, 2, 5),     event(1, Kind::Step, 5, 6)};
+  EXPECT_EQ(optimizer_seconds(timeline), 3);
+  // One thread runs both ranks, with rank 1's NORM before rank 0's backward.
+  timeline.events = {event(1, Kind::Backward, 0, 2), event(1, Kind::Norm, 2, 3),
+                     event(0, Kind::Backward, 3, 5), event(0, Kind::Norm, 5, 6),
+                     event(0, Kind::Step, 6, 7),     event(1, Kind::Step, 7, 8)};
+  EXPECT_EQ(optimizer_seconds(timeline), 4);
+}
+
 }  // namespace
 }  // namespace trestle::schedule

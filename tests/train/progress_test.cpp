@@ -166,7 +166,7 @@ TEST(Progress, HeaderNamesRun) {
   EXPECT_THAT(header(), HasSubstr(" · libtorch "));
   plan.steps_per_epoch = 0;
   plan.data_missing = "no folder";
-  EXPECT_THAT(header(), HasSubstr(" · 1 epoch · goes")) << "the number of steps is unknown";
+  EXPECT_THAT(header(), HasSubstr(" · 1 epoch · resumes")) << "the number of steps is unknown";
 }
 
 TEST(Progress, UsesSingularForOne) {

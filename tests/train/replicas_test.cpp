@@ -156,7 +156,7 @@ TEST_F(ReplicasTraining, RefusesMeshThatDoesNotMatchRanks) {
     train(two, own_hooks());
     ADD_FAILURE() << "no error";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("replicate = 2, and there is 1 rank"));
+    EXPECT_THAT(error.what(), HasSubstr("replicate = 2, but there is 1 rank"));
     EXPECT_THAT(error.what(), HasSubstr("--ranks 2"));
   }
   EXPECT_THROW(on_ranks(3, two, own_hooks()), UsageError);

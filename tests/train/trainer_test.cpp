@@ -2,6 +2,7 @@
 
 #include "tests/train/training.h"
 #include "trestle/checkpoint/training_checkpoint.h"
+#include "trestle/view/chrome_trace.h"
 
 namespace trestle::train {
 namespace {
@@ -28,6 +29,23 @@ TEST_F(Trainer, WritesAllFilesOfRunFolder) {
   EXPECT_THAT(names, ::testing::UnorderedElementsAre(
                          "in.weight", "in.bias", "norm.weight", "norm.bias", "norm.running_mean",
                          "norm.running_var", "norm.num_batches_tracked", "out.weight", "out.bias"));
+}
+
+TEST_F(Trainer, ShowsOptimizerInPredictedAndMeasuredTimeline) {
+  const TrainResult result = train(recipe(), hooks());
+  EXPECT_GT(result.optimizer_seconds, 0);
+  EXPECT_GT(result.predicted_optimizer_seconds, 0);
+  const auto panels = view::from_chrome_trace(read_file(result.run_folder / "timeline.json"));
+  ASSERT_EQ(panels.size(), 2u) << "predicted and measured";
+  for (const schedule::Timeline& panel : panels) {
+    int norms = 0, steps = 0;
+    for (const schedule::Event& event : panel.events) {
+      norms += event.action.kind == schedule::Kind::Norm ? 1 : 0;
+      steps += event.action.kind == schedule::Kind::Step ? 1 : 0;
+    }
+    EXPECT_EQ(norms, 2) << panel.title;
+    EXPECT_EQ(steps, 2) << panel.title;
+  }
 }
 
 TEST_F(Trainer, ResumesAtAnyStepToSameBits) {

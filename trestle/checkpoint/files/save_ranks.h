@@ -8,9 +8,9 @@ namespace trestle::checkpoint {
 
 // The ranks that save a checkpoint together. The default is a single process.
 //
-//   SaveRanks{.rank = group.rank(),
-//             .size = group.size(),
-//             .all_gather = [&](const std::string& mine) { return group.all_gather_bytes(mine); }}
+//     SaveRanks{.rank = group.rank(),
+//               .size = group.size(),
+//               .all_gather = [&](const std::string& own) { return group.all_gather_bytes(own); }}
 struct SaveRanks {
   int rank = 0;
   int size = 1;
