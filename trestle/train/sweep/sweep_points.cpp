@@ -31,7 +31,7 @@ const recipe::Field& find(const std::string& key) {
     for (const recipe::Field& known : recipe::recipe_fields()) keys.push_back(known.key);
     meant = did_you_mean(key, keys);
   }
-  throw UsageError(text("no recipe has a field '", key, "'", meant));
+  throw UsageError(text("recipes have no field '", key, "'", meant));
 }
 
 std::vector<std::string> values_of(const recipe::Field& field, const std::string& words) {
