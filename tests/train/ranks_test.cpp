@@ -161,6 +161,7 @@ TEST_F(RanksTraining, AllRanksAgreeOnEveryDecision) {
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     SCOPED_TRACE(i);
     recipe::Recipe changed = on_cpu();
+    if (i < 6) changed.train.epochs = 1;  // the last two decide between epochs
     kinds[i](changed);
     expect_same_run(train(changed, hooks()), on_ranks(2, changed));
   }
