@@ -7,6 +7,10 @@
 #include "trestle/view/chart/canvas.h"
 
 namespace trestle::train {
+using view::Colour;
+using view::ink;
+using view::quiet;
+using view::viridis;
 namespace {
 
 Colour pixel(const data::Image& image, int x, int y) {
@@ -52,7 +56,7 @@ TEST(Picture, MarksWrongClassesRed) {
   auto reds = [](const data::Image& image) {
     int count = 0;
     for (int y = 0; y < image.height; ++y)
-      for (int x = 0; x < image.width; ++x) count += pixel(image, x, y) == alarm;
+      for (int x = 0; x < image.width; ++x) count += pixel(image, x, y) == view::alarm;
     return count;
   };
   EXPECT_EQ(reds(right), 0);
@@ -76,7 +80,7 @@ int darkened(std::string_view words) {
   canvas.write(font, words, 5, 5);
   int count = 0;
   for (int y = 0; y < 40; ++y)
-    for (int x = 0; x < 200; ++x) count += pixel(canvas.image(), x, y) != white;
+    for (int x = 0; x < 200; ++x) count += pixel(canvas.image(), x, y) != view::white;
   return count;
 }
 

@@ -292,8 +292,8 @@ TEST(SweepFiles, CsvAndJsonHaveSameContent) {
 }
 
 TEST(SweepFiles, CurvesUseFirstNumericAxis) {
-  const Chart chart = chart_of(curve_result());
-  EXPECT_EQ(chart.kind, Chart::Kind::Curves);
+  const view::Chart chart = chart_of(curve_result());
+  EXPECT_EQ(chart.kind, view::Chart::Kind::Curves);
   EXPECT_THAT(chart.labels, ElementsAre("1", "2", "4"));
   ASSERT_EQ(chart.series.size(), 2u);
   EXPECT_EQ(chart.series[1].name, "schedule 1f1b");
@@ -311,8 +311,8 @@ TEST(SweepFiles, BarsCompareRecipes) {
     row.runs = {0.25};
     result.rows.push_back(row);
   }
-  const Chart chart = chart_of(result);
-  EXPECT_EQ(chart.kind, Chart::Kind::Bars);
+  const view::Chart chart = chart_of(result);
+  EXPECT_EQ(chart.kind, view::Chart::Kind::Bars);
   EXPECT_THAT(chart.labels, ElementsAre("single", "parallel", "pipelined"));
   EXPECT_EQ(chart.y_label, "milliseconds a step");
   EXPECT_EQ(chart.series.at(0).points.at(0).value, 250);
