@@ -1,5 +1,6 @@
 // A pipeline over ranks gives the bits of the same pipeline in one process, for all placements,
 // schedules and recompute modes.
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "tests/pipeline/rank_plans.h"
@@ -16,8 +17,9 @@ void check_bits(const Net& net, const RankPlan& plan) {
   SCOPED_TRACE(name_of(net, plan));
   const support::WatchDog watch(name_of(net, plan), 60s);
   const Outcome expected = in_one_process(net, plan);
+  // With the calling thread's number of intra-op threads, which may change the last bits.
   const auto outcomes = spawn(plan.ranks(), [&](World& world) { return on_rank(net, plan, world); },
-                              {.deadline = 20s});
+                              {.deadline = 20s, .threads = at::get_num_threads()});
   std::map<std::string, at::Tensor> gradients, buffers;
   const int last = plan.rank_of_stage.empty() ? plan.ranks() - 1 : plan.rank_of_stage.back();
   for (int rank = 0; rank < plan.ranks(); ++rank) {
