@@ -141,8 +141,9 @@ void work();
 #include "trestle/nn/layers.h"
 extern nn::Layers net;
 // [trestle/deepspeed/config/rate.h]
-#include "trestle/optim/factory.h"
-extern torch::optim::Optimizer& optimizer;
+struct Optimizer;
+extern Optimizer& optimizer;
+void set_learning_rate(Optimizer& optimizer, double rate);
 void train(int step);
 // [trestle/optim/learning_rate.h]
 #include "trestle/optim/factory.h"

@@ -52,8 +52,8 @@ class StageTransport {
   virtual void give_norms(int rank, std::vector<gradient_norm::StageNorm> own) = 0;
   // Whether the norms of all ranks are here. Throws Cancelled after cancel().
   virtual bool has_norms() const = 0;
-  // Waits for the norms of all ranks. Returns them as gradient_norm::in_stage_order() does. Throws Cancelled, or
-  // DeadlineError.
+  // Waits for the norms of all ranks. Returns them as gradient_norm::in_stage_order() does. Throws
+  // Cancelled, or DeadlineError.
   virtual std::vector<optim::GradientNorm> norms() = 0;
 
   // Returns when all other ranks have received what `rank` sent.
