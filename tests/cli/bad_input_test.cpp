@@ -38,7 +38,7 @@ TEST_F(BadInput, RefusesMisspelledKey) {
 TEST_F(BadInput, RefusesBalanceThatDoesNotSum) {
   expect(run({"train", "small.toml", "--balance", "12,9"}), 2,
          {"balance [12, 9] covers 21 layers, the model has 22",
-          "Leave 'balance' out to have it measured."});
+          "Leave 'balance' empty to have it measured."});
 }
 
 TEST_F(BadInput, RefusesMoreStagesThanLayers) {
@@ -118,7 +118,7 @@ TEST_F(BadInput, RefusesFewerEpochsThanRunHas) {
   const std::string before = read_file(folder_ / "runs/two/recipe.toml");
   expect(run({"train", "--resume", "runs/two", "--epochs", "1"}), 2,
          {"runs/two: has finished 2 epochs, more than the 1 requested",
-          "Give --epochs a number above 2"});
+          "Choose --epochs above 2 to continue."});
   const Finished equal = run({"train", "--resume", "runs/two"});
   EXPECT_EQ(equal.code, 0) << equal.err;
   EXPECT_THAT(equal.out,
@@ -249,7 +249,7 @@ TEST_F(BadInput, ReadsNumbersOfFlagsAsThoseOfRecipes) {
 
 TEST_F(BadInput, AcceptsCommonAliasesAndRefusesRepeatedFlags) {
   expect(run({"train", "small.toml", "--epochs"}), 2, {"--epochs needs a value"});
-  expect(run({"train", "small.toml", "--", "--epochs", "3"}), 2, {"write it before"});
+  expect(run({"train", "small.toml", "--", "--epochs", "3"}), 2, {"put it before"});
   expect(run({"train", "small.toml", "--devices", "virtual:3"}), 2,
          {"has 2 stages, and 3 devices are given", "--balance \"[]\""});
   expect(run({"train", "small.toml", "--epochs", "3", "--epochs", "4"}), 2,

@@ -86,7 +86,7 @@ TEST_F(Endings, RunWithUnwritableOutputSavesAndStops) {
   std::vector<std::string> words = long_run("unheard");
   const Finished finished = run(words, {.out = "/dev/full"});
   EXPECT_EQ(finished.code, 1);
-  EXPECT_THAT(finished.err, HasSubstr("To go on: trestle train --resume runs/unheard"));
+  EXPECT_THAT(finished.err, HasSubstr("Resume it: trestle train --resume runs/unheard"));
   EXPECT_TRUE(fs::exists(folder_ / "runs/unheard/last/index.json"));
 }
 

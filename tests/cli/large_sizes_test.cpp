@@ -40,7 +40,7 @@ TEST_F(LargeSizes, NamedForModels) {
 
 TEST_F(LargeSizes, NamedForImages) {
   refused({"--image-width", "65500", "--image-height", "65500"},
-          {"65500 x 65500 are 4290250000 pixels", "100000000"});
+          {"65500 x 65500 have 4290250000 pixels", "100000000"});
   write_file(folder_ / "random.toml",
              "[model]\nname = \"toy\"\nclasses = 5\n[data]\nname = \"random\"\ncount = 8\n"
              "shape = [1000000000, 1000000000, 1000000000]\n[train]\nbatch = 4\n");

@@ -107,7 +107,7 @@ TEST_F(Program, SynthesizesAndChecksData) {
   EXPECT_EQ(digits.code, 0) << digits.err;
   const Finished five = run({"data", "check", "mnist", "--folder", "digits", "--classes", "5"});
   EXPECT_EQ(five.code, 1);
-  EXPECT_THAT(five.err, HasSubstr("its target is class 9, the classes are 0 to 4"));
+  EXPECT_THAT(five.err, HasSubstr("its target is class 9, but the classes are 0 to 4"));
   const Finished cars =
       run({"data", "check", "carvana", "--images", "cars/train_hq", "--masks", "cars/train_masks"});
   EXPECT_EQ(cars.code, 0) << cars.err;

@@ -304,7 +304,7 @@ TEST_F(TrainRanksErrors, QuotesResumeCommandForShell) {
 TEST_F(TrainRanksErrors, NamesFolderThatCannotBeCreated) {
   const Finished done = run({"train", "tiny.toml", "--runs", "/proc", "--ranks", "2"});
   EXPECT_EQ(done.code, 1);
-  EXPECT_EQ(times("/proc/tiny: the run's folder cannot be made", done.err), 1) << done.err;
+  EXPECT_EQ(times("/proc/tiny: cannot create the run's folder", done.err), 1) << done.err;
 }
 
 // An edited index has this step; the learning-rate schedule would iterate up to it.

@@ -130,7 +130,7 @@ TEST_F(TrainVerb, FlattensImagesForRowModel) {
   EXPECT_THAT(own.err, HasSubstr("more classes than"));
   const Finished toy = run({"train", "rows.toml", "--model.name", "toy"});
   EXPECT_EQ(toy.code, 2);
-  EXPECT_THAT(toy.err, HasSubstr("'mlp' makes rows of them"));
+  EXPECT_THAT(toy.err, HasSubstr("'mlp' flattens images"));
 }
 
 TEST_F(TrainVerb, TrainsOnGreyImagesInClassFolders) {

@@ -100,13 +100,12 @@ std::string schedule_words(const RunPlan& plan) {
   if (!plan.core_lending.empty()) line += " · " + plan.core_lending;
   if (plan.precision != "fp32") line += " · " + plan.precision;
   if (plan.predicted_seconds > 0)
-    line += text(" · predicted ", format_duration(plan.predicted_seconds), " a step",
-                 plan.predicted_optimizer_seconds > 0
-                     ? text(" + ", format_duration(plan.predicted_optimizer_seconds), " optimizer")
-                     : "",
-                 ", ", fixed(100 * plan.predicted_idle, 0), " % idle",
+    line += text(" · predicted ", format_duration(plan.predicted_seconds), " a step, ",
+                 fixed(100 * plan.predicted_idle, 0), " % idle",
                  plan.from_samples ? " (from small samples)" : "",
                  plan.parts > 1 ? ", excluding data-parallel communication" : "");
+  if (plan.predicted_optimizer_seconds > 0)
+    line += text(" · optimizer ", format_duration(plan.predicted_optimizer_seconds));
   return line;
 }
 
@@ -179,7 +178,7 @@ std::vector<std::string> done_lines(const TrainResult& result, Colours colours) 
     line += text(" · ", format_duration(result.step_seconds), " a step");
     if (result.predicted_seconds > 0)
       line += text(" (predicted ", format_duration(result.predicted_seconds), ")");
-    line += text(" + ", format_duration(result.optimizer_seconds), " optimizer");
+    line += text(" · optimizer ", format_duration(result.optimizer_seconds));
     if (result.predicted_optimizer_seconds > 0)
       line += text(" (predicted ", format_duration(result.predicted_optimizer_seconds), ")");
   }
