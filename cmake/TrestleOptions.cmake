@@ -18,10 +18,10 @@ if(TRESTLE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
       ${TRESTLE_CCACHE})
 endif()
 
-# About 1.3 GB for each torch source being compiled: never more at once than memory holds.
+# A unit of torch sources takes up to 1.6 GB (a source of the tests 1.7 GB). Never more at once than memory holds.
 cmake_host_system_information(RESULT _memory_mb QUERY TOTAL_PHYSICAL_MEMORY)
 cmake_host_system_information(RESULT _cores QUERY NUMBER_OF_LOGICAL_CORES)
-math(EXPR _jobs "${_memory_mb} / 1300")
+math(EXPR _jobs "${_memory_mb} / 1800")
 if(_jobs LESS 1)
   set(_jobs 1)
 elseif(_jobs GREATER _cores)

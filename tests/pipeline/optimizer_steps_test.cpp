@@ -284,7 +284,7 @@ TEST(OptimizerSteps, AppearInTimeline) {
     double last_norm = 0, first_step = infinity;
     for (const auto& event : pipeline.timeline().events) {
       if (event.action.kind == Kind::Norm) last_norm = std::max(last_norm, event.begin);
-      if (event.action.kind == Kind::Step) first_step = std::min(first_step, event.end);
+      if (event.action.kind == Kind::Step) first_step = std::min(first_step, event.begin);
     }
     EXPECT_LE(last_norm, first_step);
     pipeline.step(plain::input(0), plain::target(0), nn::mean_squared_error(),

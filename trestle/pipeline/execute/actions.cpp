@@ -177,14 +177,11 @@ void run_backward(MiniBatchState& state, const Action& action) {
   move_within_rank(state, state.routes.into(action.stage), m, Way::Gradient, send);
 }
 
-// If ranks have threads of their own, NORM ends when the norms of all ranks are here: its record
-// then shows the wait.
 void run_norm(MiniBatchState& state, int rank) {
   std::vector<int> stages;
   for (const Stage& stage : state.stages)
     if (state.table().rank_of_stage[stage.index()] == rank) stages.push_back(stage.index());
   state.transport->give_norms(rank, state.inputs.optimizers->norms(stages, state.inputs.end));
-  if (!state.one_thread) state.transport->norms();
 }
 
 void run_step(MiniBatchState& state, int stage) {

@@ -68,8 +68,13 @@ void execute_and_record(MiniBatchState& state, int rank, const Action& action) {
     take_recent_peak(device);
     record.before = memory_usage(device).current;
   }
-  const auto begin = state.clock.mark(device);
+  auto begin = state.clock.mark(device);
   try {
+    if (action.kind == Kind::Step) {
+      // The wait for the norms of all ranks is idle time, and not a part of the action.
+      state.transport->norms();
+      begin = state.clock.mark(device);
+    }
     std::optional<DeviceThreads> threads;
     if (state.inputs.threads > 0)
       threads.emplace(device, action.threads > 0 ? action.threads : state.inputs.threads);
