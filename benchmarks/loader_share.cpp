@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trestle/base/stopwatch.h"
-#include "trestle/train/setup.h"
+#include "trestle/train/training_setup.h"
 
 namespace {
 
@@ -16,56 +16,37 @@ struct Job {
   int epochs = 2;
 };
 
-struct Trained {
-  trestle::recipe::Recipe recipe;
-  train::Task task;
-  std::unique_ptr<trestle::Pipeline> pipeline;
-  std::vector<train::StageOptimizer> optimizers;
-
-  void step(const trestle::data::Batch& batch) {
-    pipeline->step(batch.inputs, batch.targets, task.loss);
-    for (train::StageOptimizer& stage : optimizers) stage.optimizer->step();
-    pipeline->zero_grad();
-  }
-};
-
-Trained prepare(const Job& job) {
-  Trained trained;
-  trained.recipe = trestle::recipe::read_recipe(job.recipe);
-  if (!job.images.empty()) trained.recipe.data.images = job.images;
-  if (!job.masks.empty()) trained.recipe.data.masks = job.masks;
-  const auto devices = train::open_devices(trained.recipe);
-  const auto silent =
-      train::make_progress(train::ProgressStyle::Silent, train::Colours::Off, std::cout);
-  trained.task = train::make_task(trained.recipe, *silent);
-  trained.pipeline =
-      train::make_pipeline(trained.recipe, train::make_model(trained.recipe, {}), devices,
-                           {trained.task.training->epoch(0).next()->inputs});
-  trained.optimizers = train::make_optimizers(trained.recipe, *trained.pipeline);
-  return trained;
+std::unique_ptr<train::TrainingSetup> prepare(const Job& job) {
+  auto recipe = trestle::recipe::read_recipe(job.recipe);
+  if (!job.images.empty()) recipe.data.images = job.images;
+  if (!job.masks.empty()) recipe.data.masks = job.masks;
+  return std::make_unique<train::TrainingSetup>(recipe, train::TrainHooks{});
 }
 
 void measure(const Job& job) {
-  Trained trained = prepare(job);
-  const auto batches = static_cast<double>(trained.task.training->batches());
-  const trestle::data::Batch kept = *trained.task.training->epoch(0).next();
+  const std::unique_ptr<train::TrainingSetup> setup = prepare(job);
+  const auto train_on = [&](const trestle::data::Batch& batch) {
+    setup->pipeline->step(batch.inputs, batch.targets, setup->task.loss);
+  };
+  const auto batches = static_cast<double>(setup->task.training->batches());
+  const trestle::data::Batch kept = *setup->task.training->epoch(0).next();
   nlohmann::ordered_json report;
   for (int epoch = 0; epoch < 1 + job.epochs; ++epoch) {  // the first epoch warms up
     const trestle::Stopwatch with_loader;
     double waited = 0;
     {
-      trestle::data::Epoch reading = trained.task.training->epoch(epoch);
+      trestle::data::Epoch reading = setup->task.training->epoch(epoch);
       for (;;) {
         const trestle::Stopwatch wait;
         const auto batch = reading.next();
         waited += wait.seconds();
         if (!batch) break;
-        trained.step(*batch);
+        train_on(*batch);
       }
     }
     const double loaded = with_loader.seconds();
     const trestle::Stopwatch in_memory;
-    for (int step = 0; step < static_cast<int>(batches); ++step) trained.step(kept);
+    for (int step = 0; step < static_cast<int>(batches); ++step) train_on(kept);
     if (epoch == 0) continue;
     report["in_memory_seconds"].push_back(in_memory.seconds() / batches);
     report["loaded_seconds"].push_back(loaded / batches);

@@ -80,7 +80,7 @@ struct CoreOptions {
 
 // PipelineOptions::replicas: data parallelism over several pipelines, each with its share of the
 // mini-batch. step() then returns the loss of all shares, and the gradients are those of all
-// shares. train/parallelize.h sets both fields.
+// shares. parallel/parallelize.h sets both fields.
 struct ReplicaOptions {
   // The ranks that hold the same stages as this one. Not valid: there is one pipeline.
   comm::Group group = {};

@@ -13,7 +13,7 @@ namespace trestle::pipeline {
 
 // The steps of data parallelism: several pipelines share a mini-batch (PipelineOptions::replicas),
 // and shard or reduce a stage's parameters and gradients. The pipeline calls it,
-// train/parallelize.h implements it with trestle/sharding. The rank of the stage calls each
+// parallel/parallelize.h implements it with trestle/sharding. The rank of the stage calls each
 // function, in the order of its row of the table; each may wait for other ranks. If one throws, the
 // step fails.
 class StageHooks {

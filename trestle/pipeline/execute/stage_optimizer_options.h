@@ -18,8 +18,8 @@ using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
 // PipelineOptions::optimizer: with it, a step also updates the weights (the actions NORM and STEP).
 struct StageOptimizerOptions {
   // Called at the first step() or optimizer(), once for each stage of this process that has
-  // parameters. With train/parallelize.h the parameters are this rank's shards. It may return null
-  // for a stage whose parameters are all frozen. profile() calls it too, with copies of the
+  // parameters. With parallel/parallelize.h the parameters are this rank's shards. It may return
+  // null for a stage whose parameters are all frozen. profile() calls it too, with copies of the
   // parameters, to time the update. Empty: step() leaves the gradients to the caller.
   OptimizerFactory make = {};
   // The p-norm of all stages' gradients is clipped to this, as by optim::clip_grad_norm(); 0 = not
