@@ -1,14 +1,15 @@
 # trestle_add_library(<folder> [ROOMS reduce/ ...] [WITHOUT_TORCH rates/ buckets.cpp ...] HEADERS a.h ... DEPENDS base ...
-#                     [PACKAGES targets] [PRIVATE_PACKAGES targets] [TORCH tensors|modules])
+#                     [PACKAGES targets] [PRIVATE_PACKAGES targets] [TORCH] [TEXT])
 #
 # One static library for each folder, named trestle_<folder>, exported as trestle::<folder>. Its sources are the .cpp files
 # of the folder and of its ROOMS, which are sub-folders without a CMakeLists.txt. WITHOUT_TORCH names rooms and sources of
 # a library with torch that include no torch: they are compiled without its precompiled header. DEPENDS names other
 # folders; a folder that is not named here can be included but will not link. HEADERS are the public ones: what a user
-# includes, and what those include. They are installed, and `all_verify_interface_header_sets` compiles each alone. TORCH
-# is what trestle_use_torch() takes.
+# includes, and what those include. They are installed, and `all_verify_interface_header_sets` compiles each alone. TEXT
+# says that a library parses and prints; so do the sources of WITHOUT_TORCH. These take a third longer to compile at -O3
+# than at -O1, and their speed does not matter.
 function(trestle_add_library folder)
-  cmake_parse_arguments(ARG "" "TORCH" "ROOMS;WITHOUT_TORCH;HEADERS;DEPENDS;PACKAGES;PRIVATE_PACKAGES" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;TEXT" "" "ROOMS;WITHOUT_TORCH;HEADERS;DEPENDS;PACKAGES;PRIVATE_PACKAGES" ${ARGN})
   set(target trestle_${folder})
   trestle_glob_sources(sources ./ ${ARG_ROOMS})
   trestle_glob_sources(plain ${ARG_WITHOUT_TORCH})
@@ -18,6 +19,7 @@ function(trestle_add_library folder)
     target_include_directories(${target}_plain PRIVATE ${PROJECT_SOURCE_DIR})
     target_link_libraries(${target}_plain PRIVATE trestle_settings ${ARG_PACKAGES} ${ARG_PRIVATE_PACKAGES})
     trestle_use_unity(${target}_plain)
+    trestle_compile_fast(${target}_plain)
     list(APPEND sources $<TARGET_OBJECTS:${target}_plain>)
   endif()
   add_library(${target} STATIC ${sources})
@@ -35,7 +37,10 @@ function(trestle_add_library folder)
   target_link_libraries(${target} PUBLIC ${ARG_PACKAGES} PRIVATE ${ARG_PRIVATE_PACKAGES})
   trestle_use_unity(${target})
   if(ARG_TORCH)
-    trestle_use_torch(${target} ${ARG_TORCH})
+    trestle_use_torch(${target} modules)
+  endif()
+  if(ARG_TEXT)
+    trestle_compile_fast(${target})
   endif()
   set_property(GLOBAL APPEND PROPERTY TRESTLE_LIBRARIES ${target})
 endfunction()
@@ -115,13 +120,30 @@ function(trestle_use_unity target)
   endif()
 endfunction()
 
-# trestle_use_torch(<target> <tensors|modules|all>)
-# Links libtorch, limits how many such sources compile at once, and shares a precompiled header: of ATen, of
-# torch::nn::Module too, or of the whole of torch/torch.h. Take the smallest that does: GCC 12 instantiates what a
-# precompiled header left open again in every source, which takes 1 s, 2 s or 4 s.
+# Sources that parse and print are compiled at -O1 in release builds too.
+function(trestle_compile_fast target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<CXX_COMPILER_ID:GNU,Clang>>:-O1>)
+endfunction()
+
+# Loops over plain arrays: -O3 in release builds, as the kernels of torch.
+function(trestle_optimise)
+  set_source_files_properties(
+    ${ARGN} PROPERTIES COMPILE_OPTIONS $<$<AND:$<CONFIG:Release>,$<CXX_COMPILER_ID:GNU,Clang>>:-O3> SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# trestle_use_torch(<target> <modules|all>)
+# Links libtorch, limits how many such sources compile at once, and shares a precompiled header: of torch::nn::Module, or
+# of the whole of torch/torch.h. Take the smaller if it does: GCC 12 instantiates what a precompiled header left open again
+# in every source, which takes 2 s or 4 s.
+#
+# NDEBUG, because libtorch is built with it and its headers differ without: RecordFunction never sets the flag that
+# inputs() checks. OpenMP, because without it at::parallel_for compiles too, and runs on one thread. Every source has both,
+# or the precompiled header would not fit.
 function(trestle_use_torch target headers)
   target_link_libraries(${target} PUBLIC Libtorch::Libtorch)
   set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_compile TRESTLE_USES_TORCH ON)
+  target_compile_definitions(${target} PRIVATE NDEBUG)
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fopenmp>)
   if(TRESTLE_PCH)
     target_precompile_headers(${target} REUSE_FROM trestle_pch_${headers})
     get_target_property(_type ${target} TYPE)
@@ -134,20 +156,16 @@ endfunction()
 # The precompiled headers that targets choose from.
 function(trestle_add_precompiled_headers)
   file(CONFIGURE OUTPUT pch.cpp CONTENT "// holds a precompiled header that torch sources share\n")
-  foreach(headers "tensors=ATen/ATen.h" "modules=torch/nn/module.h" "all=torch/torch.h")
+  foreach(headers "modules=torch/nn/module.h" "all=torch/torch.h")
     string(REGEX MATCH "^(.*)=(.*)$" _ ${headers})
     set(target trestle_pch_${CMAKE_MATCH_1})
     add_library(${target} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/pch.cpp)
     target_link_libraries(${target} PRIVATE trestle_settings Libtorch::Libtorch)
     set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_compile TRESTLE_USES_TORCH ON)
+    target_compile_definitions(${target} PRIVATE NDEBUG)
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fopenmp>)
     target_precompile_headers(${target} PRIVATE <${CMAKE_MATCH_2}>)
   endforeach()
-endfunction()
-
-# at::parallel_for in these sources runs on several threads; without this it compiles too, and runs on one.
-function(trestle_use_parallel_for)
-  set_source_files_properties(
-    ${ARGN} PROPERTIES COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-fopenmp> SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # trestle_add_test(<name> LABEL core|torch|ranks|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...])
