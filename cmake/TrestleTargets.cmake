@@ -168,15 +168,17 @@ function(trestle_add_precompiled_headers)
   endforeach()
 endfunction()
 
-# trestle_add_test(<name> LABEL core|torch|ranks|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...])
-# One GoogleTest binary; every test in it becomes one ctest entry with a time-out. The target trestle_tests builds all of
-# them. A build without torch leaves out the tests of the folders that it lacks. In a build with sanitizers the label is
-# "sanitize", and of the tests that use torch only those named in TRESTLE_SANITIZED_TESTS ("all" for all) are built:
-# libtorch makes such builds slow.
+# trestle_add_test(<name> LABEL core|torch|ranks|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...]
+#                  [TIMEOUT seconds] [SEPARATE suites])
+# One GoogleTest program; every suite in it becomes one ctest entry with a time-out (TrestleDiscoverTests.cmake). Each test
+# of a suite in SEPARATE has a process of its own, because it changes its process for good. The target trestle_tests builds
+# all programs. A build without torch leaves out the tests of the folders that it lacks. In a build with sanitizers the
+# label is "sanitize", and of the tests that use torch only those named in TRESTLE_SANITIZED_TESTS ("all" for all) are
+# built: libtorch makes such builds slow.
 function(trestle_add_test name)
-  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;FOLDERS;PACKAGES" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;FOLDERS;PACKAGES;SEPARATE" ${ARGN})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+    set(ARG_TIMEOUT 300)
   endif()
   foreach(folder ${ARG_FOLDERS})
     if(NOT TRESTLE_TORCH AND NOT TARGET trestle_${folder})
@@ -205,8 +207,24 @@ function(trestle_add_test name)
     trestle_use_torch(${name} all)
   endif()
   add_dependencies(trestle_tests ${name})
-  gtest_discover_tests(
-    ${name}
-    DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  set(entries ${CMAKE_CURRENT_BINARY_DIR}/${name}_entries.cmake)
+  string(REPLACE ";" "|" separate "${ARG_SEPARATE}")
+  add_custom_command(
+    TARGET ${name}
+    POST_BUILD
+    BYPRODUCTS ${entries}
+    COMMAND
+      ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${name}> -DNAME=${name} -DOUTPUT=${entries}
+      -DREPORTS=${PROJECT_BINARY_DIR}/Testing/reports -DLABEL=${ARG_LABEL} -DTIMEOUT=${ARG_TIMEOUT} -DSEPARATE=${separate}
+      -P ${PROJECT_SOURCE_DIR}/cmake/TrestleDiscoverTests.cmake
+    VERBATIM)
+  set(included ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake)
+  file(CONFIGURE OUTPUT ${included} @ONLY CONTENT [[
+if(EXISTS [==[@entries@]==])
+  include([==[@entries@]==])
+else()
+  add_test(@name@_NOT_BUILT @name@_NOT_BUILT)
+endif()
+]])
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${included})
 endfunction()

@@ -4,11 +4,12 @@
     tools/slowest.py BUILD_FOLDER [CTEST_REPORT.xml] [--count 10]
 
 Compile and link times are those of Ninja's log, in wall seconds beside whatever ran at the same time; test times are those
-of `ctest --output-junit`.
+of `ctest --output-junit` and of the suites' own reports.
 """
 import argparse
-import re
 from pathlib import Path
+
+from count_tests import all_results
 
 
 def build_times(folder):
@@ -21,9 +22,8 @@ def build_times(folder):
     return times
 
 
-def test_times(report):
-    found = re.findall(r'<testcase name="([^"]*)"[^>]*? time="([0-9.]+)"', Path(report).read_text(encoding="utf-8"))
-    return {name: float(seconds) for name, seconds in found}
+def test_times(report, reports):
+    return {name: seconds for name, _, seconds in all_results(report, reports)}
 
 
 def print_longest(title, times, count):
@@ -41,7 +41,7 @@ def main():
     outputs = build_times(arguments.build)
     print_longest("compiled", {name: t for name, t in outputs.items() if name.endswith((".o", ".gch"))}, arguments.count)
     if arguments.report:
-        print_longest("tests", test_times(arguments.report), arguments.count)
+        print_longest("tests", test_times(arguments.report, Path(arguments.build) / "Testing/reports"), arguments.count)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,25 @@ set -euo pipefail
 # shellcheck source=tests/tools/fake_machine.sh
 . "$(dirname "${BASH_SOURCE[0]}")/fake_machine.sh"
 
-# A fake ctest that reports the given numbers of tests and failures.
+# A fake ctest that reports the given numbers of tests, failures and skipped tests.
 fake_ctest() {
   fake ctest 'while [ "$1" != --output-junit ]; do shift; done
-printf "<testsuite name=\"x\"\n\ttests=\"'"$1"'\"\n\tfailures=\"'"$2"'\"\n\tdisabled=\"0\"\n\tskipped=\"'"$3"'\"\n\t>\n</testsuite>\n" >"$2"'
+{
+  echo "<testsuite>"
+  for ((i = 0; i < '"$1"'; i++)); do
+    status=run
+    if [ "$i" -lt '"$2"' ]; then status=fail; elif [ "$i" -lt '"$(($2 + $3))"' ]; then status=notrun; fi
+    printf "<testcase name=\"entry%d\" time=\"0.1\" status=\"%s\"/>\n" "$i" "$status"
+  done
+  echo "</testsuite>"
+} >"$2"'
+}
+
+# The project's own counting of tests, by the real Python.
+real_count() {
+  printf '#!/bin/bash\nexec "%s" "%s/tools/count_tests.py" "$@"\n' "$(python3 -c "import sys; print(sys.executable)")" "$source_root" \
+    >"$machine/clone/tools/count_tests.py"
+  chmod +x "$machine/clone/tools/count_tests.py"
 }
 
 expect_last_line() {
@@ -51,6 +66,7 @@ name="all tests pass"
 new_machine
 fake clang-format 'exit 0'
 fake clang-tidy 'exit 0'
+real_count
 fake_ctest 7 0 0
 run run_tests --quick
 expect_success
@@ -64,6 +80,7 @@ fake_ctest 7 1 1
 run run_tests --quick
 [ "$code" -eq 1 ] || complain "exit code $code, 1 expected"
 expect_last_line "5 passed, 2 failed"
+case $output in *"failed: entry0 (dev)"*"failed: entry1 (dev)"*) ;; *) complain "the failed tests are not named" ;; esac
 
 name="the sums of all runs"
 fake_ctest 7 0 0

@@ -1,0 +1,48 @@
+# Lists the tests of a GoogleTest program and writes the file that CTest reads: one entry for each suite, named
+# <program>.<suite>. libtorch takes 0.2 to 0.4 s to load, more than most tests. A suite in SEPARATE has one entry for each
+# test instead, <program>.<suite>.<test>. Each entry writes a report that tools/count_tests.py reads.
+#
+#   cmake -DPROGRAM=<file> -DNAME=<program> -DOUTPUT=<file> -DREPORTS=<folder> -DLABEL=<label> -DTIMEOUT=<seconds>
+#         -DSEPARATE=<suites, separated by |> -P TrestleDiscoverTests.cmake
+cmake_minimum_required(VERSION 3.25)
+execute_process(
+  COMMAND ${PROGRAM} --gtest_list_tests
+  OUTPUT_VARIABLE listed
+  RESULT_VARIABLE result
+  TIMEOUT 60)
+if(NOT result EQUAL 0)
+  message(FATAL_ERROR "${PROGRAM} cannot list its tests (${result}):\n${listed}")
+endif()
+
+set(script "")
+# add_entry(<suite or test> <filter> <number of tests>)
+function(add_entry name filter count)
+  string(REPLACE "/" "_" report ${NAME}.${name})
+  string(APPEND script "add_test([==[${NAME}.${name}]==] [==[${PROGRAM}]==] [==[--gtest_filter=${filter}]==] "
+                       "[==[--gtest_output=xml:${REPORTS}/${report}.xml]==])\n"
+                       "set_tests_properties([==[${NAME}.${name}]==] PROPERTIES LABELS ${LABEL} TIMEOUT ${TIMEOUT} COST ${count})\n")
+  set(script "${script}" PARENT_SCOPE)
+endfunction()
+
+string(REPLACE "|" ";" SEPARATE "${SEPARATE}")
+string(REGEX REPLACE " *#[^\n]*" "" listed "${listed}")  # the values of parameters
+string(REGEX REPLACE "^.*gtest_main\\.cc\n" "" listed "${listed}")
+string(REPLACE "\n" ";" lines "${listed}")
+set(suite "")
+set(count 0)
+foreach(line ${lines} "end.")
+  if(line MATCHES "^  (.+)$")
+    math(EXPR count "${count} + 1")
+    if(suite IN_LIST SEPARATE)
+      add_entry(${suite}.${CMAKE_MATCH_1} ${suite}.${CMAKE_MATCH_1} 1)
+    endif()
+  elseif(line MATCHES "^(.+)\\.$")
+    set(next ${CMAKE_MATCH_1})
+    if(count GREATER 0 AND NOT suite IN_LIST SEPARATE)
+      add_entry(${suite} ${suite}.* ${count})
+    endif()
+    set(suite ${next})
+    set(count 0)
+  endif()
+endforeach()
+file(WRITE ${OUTPUT} "${script}")
