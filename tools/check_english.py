@@ -28,12 +28,12 @@ FOLDERS = (*CODE_FOLDERS, "cmake", "tools", "docs", "recipes", ".ci")
 LIBRARY = ("trestle", "apps", "examples", "benchmarks")  # what prints to users: string literals are read there
 COLUMNS = 100
 
-# One token of C++: a comment, a string, a character, or one other character.
+# One token of C++: a comment, a string, a character, a space, a word, or a run of other characters.
 TOKEN = re.compile(r"""(?P<line>//[^\n]*)|(?P<block>/\*.*?\*/)
                      |(?:u8|[uUL])?R"(?P<mark>[^\s()\\]{0,16})\((?P<raw>.*?)\)(?P=mark)"
                      |"(?P<string>(?:\\.|[^"\\\n])*)"
                      |(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'
-                     |(?P<space>\s+)|(?P<include>^[ ]*\#[ ]*include[^\n]*)|.""", re.S | re.X | re.M)
+                     |(?P<space>\s+)|(?P<include>^[ ]*\#[ ]*include[^\n]*)|\w+|[^\w\s"'/#]+|.""", re.S | re.X | re.M)
 TEST = re.compile(r"^\s*(?:TYPED_)?TEST(?:_F|_P)?\((\w+),\s*(\w+)\)|^\s*def (test_\w+)\(", re.MULTILINE)
 BULLET = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
 CODE = re.compile(r"``.*?``|`[^`]*`|https?://\S+", re.S)

@@ -13,4 +13,5 @@ folders=()
 for folder in trestle apps tests examples benchmarks; do
   if [ -d "$folder" ]; then folders+=("$folder"); fi
 done
-find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' \) -print0 | xargs -0 -r clang-format --style=file "${action[@]}"
+find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' \) -print0 |
+  xargs -0 -r -n 64 -P "$(getconf _NPROCESSORS_ONLN)" clang-format --style=file "${action[@]}"

@@ -1,5 +1,5 @@
 #ifndef NDEBUG
-#error "libtorch is built with NDEBUG: without it RecordFunction::inputs() throws (trestle_use_torch() in CMake defines it)"
+#error "Without NDEBUG RecordFunction::inputs() throws; trestle_use_torch() in CMake defines it."
 #endif
 
 #include "trestle/nn/deferred_batch_norm.h"
