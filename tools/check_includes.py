@@ -167,16 +167,6 @@ def check_unnamed_namespaces(root):
                 yield f"{name}:{number}: {declared} is declared in the unnamed namespace of {first[0]}:{first[1]} too"
 
 
-def check_parallel_for(root):
-    """at::parallel_for compiles without -fopenmp, and then is a loop on one thread."""
-    for path in files_of(root, ["trestle"], SOURCES):
-        if "parallel_for(" not in path.read_text(encoding="utf-8", errors="replace"):
-            continue
-        build = library_of(path) / "CMakeLists.txt"
-        if not (re.search(rf"trestle_use_parallel_for\([^)]*\b{re.escape(path.name)}", build.read_text())):
-            yield f"{path.relative_to(root)}: parallel_for, and no trestle_use_parallel_for({path.name}) in {build.relative_to(root)}"
-
-
 def check_texts(root):
     here = [path for path in sorted(root.iterdir())
             if path.is_file() and path.suffix in TEXTS and path.name not in (".gitignore",)]
@@ -201,7 +191,7 @@ def check_texts(root):
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
     table = read_table(root)
-    findings = [*check_table(root, table), *check_includes(root, table), *check_parallel_for(root),
+    findings = [*check_table(root, table), *check_includes(root, table),
                 *check_unnamed_namespaces(root), *check_texts(root)]
     print("\n".join(findings) if findings else "includes, sizes and texts keep the rules of ARCHITECTURE.md")
     return 1 if findings else 0

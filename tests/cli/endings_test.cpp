@@ -156,7 +156,7 @@ TEST_F(Endings, SignalDuringSynthesisLeavesNothing) {
 TEST_F(Endings, SignalBeforeFirstStepStopsAtOnce) {
   Started planning(folder_, {"train", "small.toml", "--images", "soon/train_hq", "--masks",
                              "soon/train_masks", "--synthesize", "16", "--synthesize-width", "256",
-                             "--synthesize-height", "256", "--width", "64", "--devices", "cpu"});
+                             "--synthesize-height", "256", "--width", "128", "--devices", "cpu"});
   ASSERT_TRUE(planning.wait_for("synthesizing data"));
   ASSERT_TRUE(comes([&] { return fs::exists(folder_ / "soon-synthetic"); }));
   planning.send(SIGTERM);

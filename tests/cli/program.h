@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-// Runs the built program as a user does.
+// Runs the built program as a user does. In place of `trestle` itself a forked child of the test
+// program calls trestle::run(), as the program's main() does.
 namespace trestle {
 
 struct Finished {

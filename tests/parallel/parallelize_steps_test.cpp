@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/pipeline/plain_training.h"
+#include "tests/support/virtual_environment.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/parallel/parallelize.h"
 #include "trestle/precision/gradient_scaler.h"

@@ -46,11 +46,15 @@ struct CostCase {
   const char* name;
   std::function<nn::Layers()> net;
   std::vector<int> balance;
+  // Without AVX-512 the backward of a convolution copies a gradient that is a view of another one,
+  // as cat()'s are. The profile of single layers has no such gradient.
+  Bytes copied_gradient = 0;
 };
+constexpr Bytes skip_gradient = 8 * 8 * 32 * 32 * sizeof(float);
 const CostCase cost_cases[] = {{"TwoStages", [] { return conv_net(); }, {7, 5}},
                                {"ThreeStages", [] { return conv_net(); }, {4, 3, 5}},
                                {"OneStage", [] { return conv_net(); }, {12}},
-                               {"SkipsTwoStages", skip_net, {4, 6}},
+                               {"SkipsTwoStages", skip_net, {4, 6}, skip_gradient},
                                {"SkipsThreeStages", skip_net, {3, 4, 3}},
                                {"SkipsALayerEach", skip_net, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}}};
 
@@ -114,7 +118,8 @@ TEST_P(StageCosts, BytesAreNearMeasuredBytes) {
     EXPECT_EQ(made.gradients, measured.gradients) << "stage " << s;
     for (const Field& field : fields) {
       const Bytes expected = measured.*field.bytes;
-      EXPECT_NEAR(made.*field.bytes, expected, tolerance * expected + small_change)
+      EXPECT_NEAR(made.*field.bytes, expected,
+                  tolerance * expected + small_change + GetParam().copied_gradient)
           << field.name << " of stage " << s;
     }
   }

@@ -104,13 +104,6 @@ class CheckIncludes(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("a circle of allowed includes: base -> schedule -> base", said)
 
-    def test_refuses_parallel_for_without_openmp(self):
-        files = {"trestle/nn/a.cpp": "at::parallel_for(0, 9, 1, work);\n", "trestle/nn/CMakeLists.txt": "\n"}
-        self.expect("no trestle_use_parallel_for(a.cpp)", files=files)
-        files["trestle/nn/CMakeLists.txt"] = "trestle_use_parallel_for(b.cpp a.cpp)\n"
-        code, said, _ = run("check_includes.py", PROJECT | files)
-        self.assertEqual(code, 0, said)
-
     def test_refuses_long_file(self):
         self.expect("601 lines", files={"trestle/nn/a.cpp": "\n" * 601})
 

@@ -107,8 +107,10 @@ void install_virtual_devices(const VirtualDeviceOptions& options) {
              text("Give 1 to ", most_threads(), ", or 0 for the cores divided by the devices.")});
   }
   static std::mutex mutex;
+  static bool usable = false;
   const std::lock_guard lock(mutex);
   if (const int installed = virtual_device_count(); installed > 0) {
+    if (!usable) start_backward_threads(installed);  // throws again
     if (options.count <= installed) return;
     throw StateError(
         text(options.count, " virtual devices were requested, but this process has ", installed,
@@ -119,6 +121,7 @@ void install_virtual_devices(const VirtualDeviceOptions& options) {
                                                      : std::max(1, core_count() / options.count);
   install(std::max(options.count, fewest_installed), threads);
   start_backward_threads(std::max(options.count, fewest_installed));
+  usable = true;
 }
 
 bool virtual_devices_installed() { return virtual_device_count() > 0; }
