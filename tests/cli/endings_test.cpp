@@ -154,16 +154,17 @@ TEST_F(Endings, SignalDuringSynthesisLeavesNothing) {
 
 // The same after a synthesis.
 TEST_F(Endings, SignalBeforeFirstStepStopsAtOnce) {
-  Started planning(folder_, {"train", "small.toml", "--images", "soon/train_hq", "--masks",
-                             "soon/train_masks", "--synthesize", "16", "--synthesize-width", "256",
-                             "--synthesize-height", "256", "--width", "128", "--devices", "cpu"});
+  Started planning(
+      folder_, {"train", "small.toml", "--images", "soon/train_hq", "--masks", "soon/train_masks",
+                "--synthesize", "16", "--synthesize-width", "256", "--synthesize-height", "256",
+                "--width", "64", "--devices", "cpu", "--name", "too_early"});
   ASSERT_TRUE(planning.wait_for("synthesizing data"));
   ASSERT_TRUE(comes([&] { return fs::exists(folder_ / "soon-synthetic"); }));
   planning.send(SIGTERM);
   const Finished finished = planning.wait();
   EXPECT_EQ(finished.code, 143);
   EXPECT_THAT(finished.err, AllOf(HasSubstr("trestle: stopped"), Not(HasSubstr("saving"))));
-  EXPECT_FALSE(fs::exists(folder_ / "runs/small"));
+  EXPECT_FALSE(fs::exists(folder_ / "runs/too_early"));
 }
 
 TEST_F(Endings, HelpListsExitCodes) {
