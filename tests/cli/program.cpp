@@ -50,6 +50,16 @@ batch = 4
 
 std::string content(const fs::path& path) { return fs::exists(path) ? read_file(path) : ""; }
 
+// What lies in a folder and in its `runs`.
+std::set<fs::path> files_of(const fs::path& folder) {
+  std::set<fs::path> found;
+  for (const fs::path& in : {folder, folder / "runs"}) {
+    if (!fs::is_directory(in)) continue;
+    for (const auto& entry : fs::directory_iterator(in)) found.insert(entry.path());
+  }
+  return found;
+}
+
 }  // namespace
 
 Started::Started(const fs::path& folder, const std::vector<std::string>& arguments, RunWith with) {
@@ -130,6 +140,13 @@ void ProgramTest::SetUpTestSuite() {
 }
 
 void ProgramTest::TearDownTestSuite() { fs::remove_all(folder_); }
+
+void ProgramTest::SetUp() { before_ = files_of(folder_); }
+
+void ProgramTest::TearDown() {
+  for (const fs::path& path : files_of(folder_))
+    if (!before_.contains(path)) fs::remove_all(path);
+}
 
 Finished ProgramTest::run(const std::vector<std::string>& arguments, RunWith with) {
   return Started(folder_, arguments, with).wait();

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,9 @@ class ProgramTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite();
   static void TearDownTestSuite();
+  void SetUp() override;
+  // Removes what the test left, so that the next test of the suite finds what the first one found.
+  void TearDown() override;
   static Finished run(const std::vector<std::string>& arguments, RunWith with = {});
   // Writes NAME.toml: small.toml with a word replaced.
   static void write_recipe(const std::string& name, const std::string& word,
@@ -51,6 +55,9 @@ class ProgramTest : public ::testing::Test {
   static std::string completed(const std::vector<std::string>& words);
 
   static std::filesystem::path folder_;
+
+ private:
+  std::set<std::filesystem::path> before_;  // the files in folder_ and in its runs
 };
 
 }  // namespace trestle
