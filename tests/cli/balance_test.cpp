@@ -74,7 +74,7 @@ TEST_F(BalanceVerb, CutsBySavedProfilesAndPredictsStep) {
   const Finished measured = run({"balance", "small.toml", "--save", "saved.json"});
   ASSERT_EQ(measured.code, 0) << measured.err;
   EXPECT_THAT(measured.out,
-              ContainsRegex("gpipe · 2 micro-batches · recompute .* · predicted .* a step, "
+              ContainsRegex("gpipe · 2 micro-batches · recompute .* · predicted .* per step, "
                             "[0-9]+ % idle\npredicted peaks: virtual:0 .*B · virtual:1 .*B\n"));
   write_recipe("without_data", "\"cars/train_hq\"", "\"nowhere\"");
   const Finished again = run({"balance", "--profile", "saved.json", "without_data.toml"});

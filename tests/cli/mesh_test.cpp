@@ -190,7 +190,7 @@ TEST_F(TrainMesh, AcceptsDeepspeedFile) {
   EXPECT_THAT(
       survey.out,
       AllOf(HasSubstr("64 per step = 16 per micro-batch x 1 accumulated x 4 ranks"),
-            HasSubstr("adam, from the recipe"), HasSubstr("without effect in trestle:"),
+            HasSubstr("adam, from the recipe"), HasSubstr("without effect in this run:"),
             HasSubstr("mesh replicate=1,shard=4 · shard level gradients"), HasSubstr("fp16")));
   EXPECT_FALSE(fs::exists(folder_ / "runs/survey"));
 
@@ -244,6 +244,41 @@ TEST_F(TrainMesh, ReadsDeepspeedFileFromPipeOnThreadRanksOnly) {
   EXPECT_THAT(processes.err, HasSubstr("/dev/stdin: is a pipe or a device"));
   const Finished threads = piped("threads:2");
   EXPECT_EQ(threads.code, 0) << threads.err;
+}
+
+TEST_F(TrainMesh, NamesDeepspeedFileThatIsNotJson) {
+  for (const std::string content : {"{\"train_batch_size\": 24,}", ""}) {
+    write_file(folder_ / "broken.json", content);
+    const Finished refused = train("broken", {"--deepspeed", "broken.json"});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("broken.json: not JSON: parse error at line 1"));
+  }
+}
+
+// Libtorch's stack belongs to no message; a rank that has none of the layers prints it too.
+TEST_F(TrainMesh, ReportsWrongInputSizesWithoutStack) {
+  write_file(
+      folder_ / "wide.toml",
+      "[model]\nname = \"mlp\"\nclasses = 3\n[data]\nname = \"random\"\nshape = [32]\ncount = 40\n"
+      "[train]\nbatch = 10\n[devices]\nuse = \"cpu\"\n");
+  const Finished refused = run({"train", "wide.toml", "--mesh", "pipeline=2,shard=2"});
+  EXPECT_NE(refused.code, 0);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("shapes cannot be multiplied"),
+                                 Not(HasSubstr("frame #")), Not(HasSubstr("Exception raised"))));
+}
+
+TEST_F(TrainMesh, NotesStatisticsOfReplicas) {
+  const auto of_unet = [](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"train", "small.toml", "--name", name,        "--max-steps",
+                                      "1",     "--devices",  "cpu",    "--threads", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.out;
+  };
+  EXPECT_THAT(of_unet("noted", {"--mesh", "replicate=2"}),
+              HasSubstr("running statistics of the first replica"));
+  EXPECT_THAT(of_unet("alone", {}), Not(HasSubstr("batch norm:")));
 }
 
 TEST_F(TrainMesh, RefusesFlagsThatContradictDeepspeedFile) {

@@ -50,7 +50,7 @@ batch = 4
 
 std::string content(const fs::path& path) { return fs::exists(path) ? read_file(path) : ""; }
 
-// What lies in a folder and in its `runs`.
+// The files in a folder and in its `runs`.
 std::set<fs::path> files_of(const fs::path& folder) {
   std::set<fs::path> found;
   for (const fs::path& in : {folder, folder / "runs"}) {

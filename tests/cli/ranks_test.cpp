@@ -262,7 +262,7 @@ TEST_F(TrainRanksErrors, NothingToResumeIsNotRestarted) {
   for (const std::string more : {"", " --ranks 2 --max-restarts 2"}) {
     const Finished done = shell("$T train --resume runs/unsaved" + more);
     EXPECT_EQ(done.code, 2);
-    EXPECT_EQ(times("nothing to resume", done.err), 1) << done.err;
+    EXPECT_EQ(times("has no checkpoint to resume", done.err), 1) << done.err;
   }
 }
 

@@ -70,7 +70,7 @@ TEST_F(SweepVerb, MeasuresEachPointAndDrawsCurve) {
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.out,
               AllOf(HasSubstr("sweep     3 points, each 2 runs of 2 steps after 1 to warm up"),
-                    ContainsRegex("6/6  pipeline.split_size = 20 +[0-9.]+ [mu]s a step \\(pred"),
+                    ContainsRegex("6/6  pipeline.split_size = 20 +[0-9.]+ [mu]s per step \\(pred"),
                     ContainsRegex("pipeline.split_size = [0-9]+ .* best\n"),
                     HasSubstr("wrote runs/toy_sweep/sweep.png")));
   const fs::path out = folder_ / "runs" / "toy_sweep";
@@ -151,7 +151,7 @@ TEST_F(SweepVerb, RefusesInvalidSweepsBeforeMeasuring) {
   EXPECT_THAT(refusal({"sweep", "toy.toml", "--set", "batch=4", "--set", "train.batch=8"}),
               HasSubstr("--set train.batch=8: 'train.batch' is given values twice"));
   EXPECT_THAT(refusal({"sweep", "toy.toml", "--runs", "0"}),
-              HasSubstr("--runs is a whole number from 1 to 1000000, not '0'"));
+              HasSubstr("--runs must be a whole number from 1 to 1000000, not '0'"));
   EXPECT_THAT(refusal({"sweep", "none.toml"}), HasSubstr("none.toml: no such recipe"));
   EXPECT_THAT(refusal({"sweep"}), HasSubstr("recipe"));
   EXPECT_FALSE(fs::exists(folder_ / "runs"));

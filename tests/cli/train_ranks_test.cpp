@@ -81,8 +81,8 @@ TEST_F(TrainRanks, PrintPredictionOnce) {
     EXPECT_EQ(done.out.find(predicted, at + 1), std::string::npos) << done.out;
     EXPECT_THAT(done.out, ContainsRegex("stage 0 +virtual:0 .*peak at most .*B\n"
                                         "stage 1 +virtual:1 .*peak at most .*B\n"));
-    EXPECT_THAT(done.out, ContainsRegex("predicted [^,\n]* a step, [0-9]+ % idle · optimizer "));
-    EXPECT_THAT(done.out, ContainsRegex("done .* a step \\(predicted "));
+    EXPECT_THAT(done.out, ContainsRegex("predicted [^,\n]* per step, [0-9]+ % idle · optimizer "));
+    EXPECT_THAT(done.out, ContainsRegex("done .* per step \\(predicted "));
   }
 }
 

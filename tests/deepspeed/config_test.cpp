@@ -48,7 +48,7 @@ TEST(DeepspeedConfig, ReadsTheStage2ExampleUnchanged) {
             "optimizer   the program's own\n"
             "schedule    none\n"
             "clipping    none\n"
-            "without effect in trestle:\n"
+            "without effect in this run:\n"
             "  zero_optimization.allgather_partitions true: shards are all-gathered; the "
             "results are the same either way\n"
             "  zero_optimization.reduce_scatter true: from stage 1 on gradients are "

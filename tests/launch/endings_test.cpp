@@ -31,7 +31,7 @@ TEST(LaunchEndings, ReturnsFirstExitCode) {
   EXPECT_LT(outcome.seconds, 5);
   EXPECT_THAT(
       outcome.err,
-      ContainsRegex("^trestle: rank 1 \\(process [0-9]+\\) exited with code 37 .* after its "
+      ContainsRegex("^trestle: rank 1 \\(process [0-9]+\\) exited with code 37, .* after its "
                     "start; ranks 0, 2 stopped after [0-9.]+ m?s\\.\n$"));
 }
 

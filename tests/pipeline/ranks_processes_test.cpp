@@ -166,7 +166,7 @@ TEST(RankProcesses, NameNonFiniteParameterOnAllRanks) {
     const Given given = given_to(net, plan, world);
     pipeline.step(given.input, given.target, net.loss);
     EXPECT_EQ(find_nonfinite({given.input}, pipeline),
-              "every layer's output is finite, so only the loss is not");
+              "the outputs of all layers are finite, and the loss is not");
     EXPECT_EQ(find_nonfinite_gradient(pipeline), "");
     std::string spoilt;
     if (world.rank() == 1) {

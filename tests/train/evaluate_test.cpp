@@ -242,7 +242,7 @@ TEST_F(Evaluate, RefusesRunWithoutValidationData) {
   wanted.data.validation = 0;
   const fs::path run = train(wanted, hooks()).run_folder;
   EXPECT_THAT(refusal(options(run)),
-              AllOf(HasSubstr("no data are kept for validation"),
+              AllOf(HasSubstr("has no data for validation"),
                     HasSubstr("'validation' in [data] is 0 of 16 examples")));
 }
 

@@ -300,7 +300,7 @@ TEST(SweepFiles, CurvesUseFirstNumericAxis) {
   EXPECT_EQ(chart.series[0].points.at(0).value, 2);
   EXPECT_EQ(chart.series[0].points.at(0).high, 2.2);
   EXPECT_TRUE(std::isnan(chart.series[1].points.at(1).value));
-  EXPECT_EQ(chart.y_label, "seconds a step");
+  EXPECT_EQ(chart.y_label, "seconds per step");
 }
 
 TEST(SweepFiles, BarsCompareRecipes) {
@@ -314,7 +314,7 @@ TEST(SweepFiles, BarsCompareRecipes) {
   const view::Chart chart = chart_of(result);
   EXPECT_EQ(chart.kind, view::Chart::Kind::Bars);
   EXPECT_THAT(chart.labels, ElementsAre("single", "parallel", "pipelined"));
-  EXPECT_EQ(chart.y_label, "milliseconds a step");
+  EXPECT_EQ(chart.y_label, "milliseconds per step");
   EXPECT_EQ(chart.series.at(0).points.at(0).value, 250);
 }
 

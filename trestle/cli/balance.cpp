@@ -150,7 +150,7 @@ std::string prediction(const recipe::Recipe& recipe, const Cut& cut) {
   return text(recipe.pipeline.schedule, " · ",
               counted(step.micro_batches, "micro-batch", "micro-batches"), " · recompute ",
               join(recipe.pipeline.recompute, ", "), " · predicted ",
-              format_duration(schedule::makespan(step)), " a step, ",
+              format_duration(schedule::makespan(step)), " per step, ",
               std::lround(100 * schedule::idle_share_of_makespan(step)), " % idle");
 }
 

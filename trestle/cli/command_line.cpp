@@ -155,7 +155,7 @@ Flag Verb::add_number(const std::string& name, Range range,
     const char* const end = word.data() + word.size();
     const auto [behind, error] = std::from_chars(word.data(), end, number);
     if (error != std::errc() || behind != end || number < range.smallest || number > range.largest)
-      throw CLI::ValidationError(text(name, " is a whole number from ", range.smallest, " to ",
+      throw CLI::ValidationError(text(name, " must be a whole number from ", range.smallest, " to ",
                                       range.largest, ", not '", word, "'"));
     set(number);
   };

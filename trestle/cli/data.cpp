@@ -124,7 +124,7 @@ void add_synthesize(Verb verb) {
   auto wanted = std::make_shared<train::Synthesis>();
   make.add("kind", *kind, kinds(synthetic_sets())).required().type("KIND");
   make.add_number(
-          "--count", {0, 1'000'000'000'000'000}, [wanted](std::int64_t n) { wanted->count = n; },
+          "--count", {1, 100'000'000}, [wanted](std::int64_t n) { wanted->count = n; },
           "The number of examples")
       .required()
       .type("N");

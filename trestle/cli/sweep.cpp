@@ -64,7 +64,7 @@ std::string out_folder(const SweepArguments& arguments,
 
 std::string row_in_words(const train::SweepRow& row) {
   if (!row.measured()) return "not measured";
-  std::string words = text(format_duration(row.seconds()), " a step");
+  std::string words = text(format_duration(row.seconds()), " per step");
   if (row.runs.size() > 1)
     words += text(", ", format_duration(row.fastest()), " to ", format_duration(row.slowest()));
   if (!row.predicted.empty())
@@ -107,7 +107,7 @@ class RunPrinter {
       std::cout << "failed" << std::endl;
       return;
     }
-    std::cout << format_duration(row.runs.back()) << " a step";
+    std::cout << format_duration(row.runs.back()) << " per step";
     if (!row.predicted.empty())
       std::cout << " (predicted " << format_duration(row.predicted.back()) << ")";
     if (done < all)

@@ -255,7 +255,7 @@ std::string Launcher::message() const {
     (rank.killed() ? killed : stopped).push_back(rank.rank());
   }
   std::string words = text("rank ", first.rank(), " (process ", first.process(), ") ",
-                           describe(first.exit_status()), " ", format_duration(first.seconds()),
+                           describe(first.exit_status()), ", ", format_duration(first.seconds()),
                            " after its start");
   if (!stopped.empty())
     words += text("; ", describe_ranks(stopped), " stopped after ",

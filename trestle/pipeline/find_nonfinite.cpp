@@ -68,7 +68,7 @@ class NonfiniteSearch {
     if (const Found found = first_of_all_ranks(search_parameters())) return found->sentence;
     const auto micro_batches = pipeline::split_as(inputs, sizes);
     auto exchange = impl_.stage_exchange(micro_batches.size());
-    std::string sentence = "every layer's output is finite, so only the loss is not";
+    std::string sentence = "the outputs of all layers are finite, and the loss is not";
     exchange.run([&] {
       for (std::size_t m = 0; m < micro_batches.size(); ++m) {
         const nn::RunKey key =

@@ -14,6 +14,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/fail_on_error.h"
 #include "trestle/comm/gather.h"
 #include "trestle/comm/rank_error.h"
 #include "trestle/pipeline/options.h"
@@ -121,9 +122,9 @@ void check_on_all_ranks(const comm::Group& group, const std::function<void()>& c
   std::exception_ptr own;
   try {
     check();
-  } catch (const std::exception& error) {
+  } catch (const std::exception&) {
     own = std::current_exception();
-    reason = error.what();
+    reason = comm::error_message(own);
   }
   const auto reasons = group.all_gather_bytes(reason);
   if (own) std::rethrow_exception(own);

@@ -155,7 +155,7 @@ void add_rank_fields(std::vector<Field>& fields) {
             {0, 4096, {}, OnResume::MayChange}));
   fields.push_back(
       field(&Recipe::mesh, "mesh", &M::pipeline, "pipeline",
-            "ranks of each pipeline; 0 = all ranks divided by `replicate` times `shard`",
+            "ranks of each pipeline; 0 = the number of ranks / (`replicate` x `shard`)",
             {0, 1000, {}, OnResume::MayChange}));
   fields.push_back(field(&Recipe::mesh, "mesh", &M::replicate, "replicate",
                          "data parallelism: the number of replicas, which split each batch",
@@ -165,12 +165,12 @@ void add_rank_fields(std::vector<Field>& fields) {
             "sharded data parallelism: ranks that split each batch and shard the training state; "
             "combined with `replicate`, a batch has shard x replicate shares",
             {1, 1000, {}, OnResume::ChangesNumbers}));
-  fields.push_back(field(
-      &Recipe::mesh, "mesh", &M::shard_level, "shard_level",
-      "what the ranks of `shard` shard: nothing; optimizer_state (ZeRO-1); gradients too (ZeRO-2); "
-      "parameters too (ZeRO-3, FSDP)",
-      {.choices = {"none", "optimizer_state", "gradients", "parameters"},
-       .on_resume = OnResume::ChangesNumbers}));
+  fields.push_back(field(&Recipe::mesh, "mesh", &M::shard_level, "shard_level",
+                         "what is sharded over the ranks of `shard`: nothing; optimizer_state "
+                         "(ZeRO-1); gradients too (ZeRO-2); "
+                         "parameters too (ZeRO-3, FSDP)",
+                         {.choices = {"none", "optimizer_state", "gradients", "parameters"},
+                          .on_resume = OnResume::ChangesNumbers}));
 }
 
 void add_pipeline_fields(std::vector<Field>& fields) {

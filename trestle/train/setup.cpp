@@ -216,7 +216,9 @@ void check_shares(const recipe::Recipe& recipe, std::int64_t training_examples) 
   throw UsageError(
       text("the last batch of an epoch has ", counted(last, "example"),
            ", and [mesh] shares each batch between ", recipe.mesh.parts(), " replicas"),
-      {.hint = "Drop that batch (--drop-last true), or choose another 'batch'."});
+      {.hint = text("Use at most ", last, last == 1 ? " replica" : " replicas",
+                    ". A new run can also drop that batch (--drop-last true) or choose another "
+                    "'batch'.")});
 }
 
 std::int64_t largest_share_of(const recipe::Recipe& recipe) {

@@ -186,9 +186,10 @@ Task make_judging_task(const recipe::Recipe& recipe, Progress& progress, const U
   Examples examples =
       judged == Judged::Everything && one_part ? all_of(data.training.dataset) : data.validation;
   if (examples.indices.empty())
-    throw UsageError("no data are kept for validation",
+    throw UsageError(text("the data set '", recipe.data.name, "' has no data for validation"),
                      {.hint = text("'validation' in [data] is ", recipe.data.validation, " of ",
-                                   data.training.dataset->size(), " examples.")});
+                                   data.training.dataset->size(),
+                                   " examples. Set a larger share, or name other data.")});
   opened.task.validation = validation_loader(opened.recipe, std::move(examples));
   return std::move(opened.task);
 }

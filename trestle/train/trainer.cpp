@@ -150,9 +150,10 @@ TrainResult resume_run(const std::filesystem::path& run_folder,
   refuse_other_folders(folder.path, ranks);
   const auto [recipe, notes] = changed(recipe_of(folder), changes);
   if (!std::filesystem::exists(folder.last()) && !checkpoint::is_checkpoint(folder.last()))
-    throw UsageError("nothing to resume: there is no such folder",
-                     {.file = folder.last().string(),
-                      .hint = "It appears at the end of the first epoch, or on Ctrl-C."});
+    throw UsageError("has no checkpoint to resume",
+                     {.file = folder.path.string(),
+                      .hint = "A run saves the first one at the end of an epoch, every save_every "
+                              "steps, or on Ctrl-C."});
   const checkpoint::TrainState stands = checkpoint::read_train_state(folder.last());
   refuse_fewer_epochs(folder, recipe.train.epochs, stands.epoch);
   EarlyStop early(recipe.train.patience, recipe.train.min_delta);

@@ -272,7 +272,8 @@ void TrainingRun::refuse_nonfinite_loss(double loss, const data::Batch& batch) c
   throw Error(
       text("the loss became ", loss, " in step ", state_.step + 1, " (epoch ", state_.epoch + 1,
            "): ", find_nonfinite({batch.inputs}, *setup_.pipeline, micro_batches_before())),
-      {.hint = "Lower learning_rate in [optimizer]. The last checkpoint is intact."});
+      {.hint =
+           "Lower learning_rate in [optimizer]. Checkpoints saved before this step are intact."});
 }
 
 TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {

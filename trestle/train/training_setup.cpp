@@ -1,5 +1,6 @@
 #include "trestle/train/training_setup.h"
 
+#include <algorithm>
 #include <iostream>
 #include <utility>
 
@@ -22,6 +23,19 @@ void note_slow_precision(const TrainingSetup& setup) {
   setup.progress.note(text("this CPU has no instructions for ", name,
                            ": it computes in fp32 and converts, more slowly than with precision = "
                            "\"fp32\""));
+}
+
+// No gradient depends on running statistics, but validation does.
+void note_statistics_of_replicas(const TrainingSetup& setup) {
+  if (setup.ranks.replicas() == 1) return;
+  const auto buffers = setup.pipeline->named_buffers();
+  const bool mine = std::any_of(buffers.begin(), buffers.end(), [](const auto& buffer) {
+    return buffer.first.ends_with("running_mean");
+  });
+  if (!setup.ranks.any(mine)) return;
+  setup.progress.note(
+      "batch norm: each replica normalizes its own share of a batch, and the run keeps the running "
+      "statistics of the first replica. Validation differs from that of one process.");
 }
 
 std::unique_ptr<Progress> silent_progress() {
@@ -63,6 +77,7 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
   freeze_over_ranks(recipe, *pipeline, ranks);
   optimizer_factory->set_parameters(pipeline->named_parameters());
   note_slow_precision(*this);
+  note_statistics_of_replicas(*this);
   if (recipe.train.predict) predict(first);  // before any parameter is sharded
   if (replicas) replicas->take_parameters(*pipeline, ranks.mesh());
   optimizers = optimizer_factory->of(*pipeline);

@@ -70,7 +70,8 @@ void Updater::refuse_nonfinite(const StepPlace& place) const {
   throw Error(
       text("the gradients became infinite or NaN in step ", place.step + 1, " (epoch ",
            place.epoch + 1, "): ", where.empty() ? "each is finite, their norm is not" : where),
-      {.hint = "Lower learning_rate in [optimizer]. The last checkpoint is intact."});
+      {.hint =
+           "Lower learning_rate in [optimizer]. Checkpoints saved before this step are intact."});
 }
 
 void Updater::save(std::map<std::string, double>& numbers) const {

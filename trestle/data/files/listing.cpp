@@ -22,11 +22,10 @@ bool is_special(fs::file_type type) {
 
 std::vector<fs::path> list(const fs::path& folder, Kind kind) {
   if (!fs::is_directory(folder)) {
-    throw UsageError(
-        "no such folder",
-        {.file = folder.string(),
-         .hint = "Give the folder of your data. Without any, `trestle data synthesize` "
-                 "draws some to try things with."});
+    throw UsageError("no such folder",
+                     {.file = folder.string(),
+                      .hint = "Give the folder of your data, or write synthetic data with "
+                              "`trestle data synthesize`."});
   }
   std::vector<fs::path> found;
   std::error_code error;

@@ -125,7 +125,7 @@ std::string to_text(const DeepspeedConfig& config, const DeepspeedOwn& own) {
                                     : own.clipping)
       << "\n";
   add_lines(out, "not as the name suggests:", config.notes);
-  add_lines(out, "without effect in trestle:", config.without_effect);
+  add_lines(out, "without effect in this run:", config.without_effect);
   return out.str();
 }
 

@@ -169,7 +169,9 @@ DeepspeedRun deepspeed_run(const std::filesystem::path& file, const Recipe& reci
     throw UsageError(text("[mesh] has pipeline = ", stages,
                           ", which does not divide the number of ranks, ", ranks, " ranks"));
   const std::string bytes = deepspeed::read_bytes(file);  // read once, because it may be a pipe
-  Mapping mapping(parse_deepspeed_config(bytes, file.string(), ranks / stages),
+  // First, because its errors name the file and what to do.
+  DeepspeedConfig config = parse_deepspeed_config(bytes, file.string(), ranks / stages);
+  Mapping mapping(std::move(config),
                   Json::parse(bytes, nullptr, /*allow_exceptions=*/true, /*ignore_comments=*/true),
                   recipe);
   refuse_out_of_range(mapping.changes, file.string());

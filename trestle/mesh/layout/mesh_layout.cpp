@@ -224,7 +224,7 @@ MeshLayout parse_mesh(std::string_view words) {
     const char* const end = number.data() + number.size();
     const auto [behind, error] = std::from_chars(number.data(), end, dimension.size);
     if (error != std::errc() || behind != end)
-      throw UsageError(text("'", part.substr(0, 100), "' is not a mesh dimension"),
+      throw UsageError(text("'", part.substr(0, 100), "' is not a mesh dimension and its size"),
                        {.hint = "For example: replicate=2,shard=4"});
     dimensions.push_back(std::move(dimension));
   }

@@ -75,6 +75,8 @@ class Progress {
   virtual void step(const StepReport& report) = 0;
   virtual void epoch(const EpochReport& report) = 0;
   virtual void done(const TrainResult& result) = 0;
+  // The run ended with an error. The caller gets it as an exception too.
+  virtual void failed(const std::string&) {}
   // A batch of validation.
   virtual void validation_step(const StepReport&) {}
   // Called after each synthetic example.

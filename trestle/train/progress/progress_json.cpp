@@ -16,6 +16,10 @@ class Json : public Progress {
 
   void note(const std::string& line) override { write({{"event", "note"}, {"text", line}}); }
 
+  void failed(const std::string& message) override {
+    write({{"event", "failed"}, {"reason", message}});
+  }
+
   void plan(const RunPlan& plan) override {
     ordered_json stages = ordered_json::array();
     for (const auto& stage : plan.stages)

@@ -100,7 +100,7 @@ std::string schedule_words(const RunPlan& plan) {
   if (!plan.core_lending.empty()) line += " · " + plan.core_lending;
   if (plan.precision != "fp32") line += " · " + plan.precision;
   if (plan.predicted_seconds > 0)
-    line += text(" · predicted ", format_duration(plan.predicted_seconds), " a step, ",
+    line += text(" · predicted ", format_duration(plan.predicted_seconds), " per step, ",
                  fixed(100 * plan.predicted_idle, 0), " % idle",
                  plan.from_samples ? " (from small samples)" : "",
                  plan.parts > 1 ? ", excluding data-parallel communication" : "");
@@ -175,7 +175,7 @@ std::vector<std::string> done_lines(const TrainResult& result, Colours colours) 
     line += text(" · best ", result.metric_name, " ", number_in_words(*result.best_metric),
                  " (epoch ", result.best_epoch, ")");
   if (result.step_seconds > 0) {
-    line += text(" · ", format_duration(result.step_seconds), " a step");
+    line += text(" · ", format_duration(result.step_seconds), " per step");
     if (result.predicted_seconds > 0)
       line += text(" (predicted ", format_duration(result.predicted_seconds), ")");
     line += text(" · optimizer ", format_duration(result.optimizer_seconds));

@@ -36,8 +36,9 @@ void RunLog::open(std::filesystem::path path, const std::string& first_line) {
 }
 
 void RunLog::failed(const std::string& message) noexcept {
-  if (path_.empty()) return;
   try {
+    if (listener_ != nullptr) listener_->failed(message);
+    if (path_.empty()) return;
     lines_->note("failed    " + trim(message));
     append_lines();
   } catch (...) {  // the failure itself is on its way to the caller

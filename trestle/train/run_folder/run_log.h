@@ -21,8 +21,8 @@ class RunLog : public Progress {
   // get.
   void open(std::filesystem::path path, const std::string& first_line);
 
-  // Writes why the run ended, if the log is open. Never throws.
-  void failed(const std::string& message) noexcept;
+  // Tells the listener and, if the log is open, writes why the run ended. Never throws.
+  void failed(const std::string& message) noexcept override;
 
   void note(const std::string& line) override;
   void plan(const RunPlan& plan) override;

@@ -152,7 +152,7 @@ view::Chart chart_of(const SweepResult& result) {
   const double scale = in_seconds ? 1 : 1000;
   const int along = curve_axis(result.axes);
   view::Chart chart;
-  chart.y_label = in_seconds ? "seconds a step" : "milliseconds a step";
+  chart.y_label = in_seconds ? "seconds per step" : "milliseconds per step";
   chart.title = join(recipes, ", ");
   if (recipes.size() > 2) chart.title = text(recipes.size(), " recipes");
   const std::size_t runs =
