@@ -39,8 +39,8 @@ struct Changed {
 // The schedule of a DeepSpeed file sets each step's rate.
 void refuse_idle_rate(const recipe::Recipe& before, const recipe::Recipe& after) {
   if (after.optimizer.learning_rate == before.optimizer.learning_rate) return;
-  const auto deepspeed = recipe::deepspeed_config_of(after);
-  if (!deepspeed || !deepspeed->schedule || !recipe::has_rates_of_its_own(*deepspeed->schedule))
+  const auto deepspeed = deepspeed::deepspeed_config_of(after);
+  if (!deepspeed || !deepspeed->schedule || !deepspeed::has_rates_of_its_own(*deepspeed->schedule))
     return;
   throw UsageError(
       text("'learning_rate' in [optimizer] has no effect: the scheduler ",

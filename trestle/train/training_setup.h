@@ -31,8 +31,8 @@ struct TrainingSetup {
 
   RunRanks ranks;
   recipe::Recipe recipe;  // as given, with the paths of the data that were found
-  std::optional<recipe::DeepspeedConfig> deepspeed;  // where the run has one
-  std::unique_ptr<Progress> silent;                  // where the hooks have no progress
+  std::optional<deepspeed::DeepspeedConfig> deepspeed;  // where the run has one
+  std::unique_ptr<Progress> silent;                     // where the hooks have no progress
   Progress& progress;
   std::vector<Device> devices;  // of this rank
   Task task;
