@@ -16,9 +16,9 @@
 #include "trestle/pipeline/execute/micro_batch.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_sets/data_set.h"
-#include "trestle/train/recipe_optimizers.h"
+#include "trestle/train/optimizers/recipe_optimizers.h"
+#include "trestle/train/optimizers/run_rate.h"
 #include "trestle/train/run_folder/environment.h"
-#include "trestle/train/run_rate.h"
 
 namespace trestle::train {
 

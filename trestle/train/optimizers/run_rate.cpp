@@ -1,4 +1,4 @@
-#include "trestle/train/run_rate.h"
+#include "trestle/train/optimizers/run_rate.h"
 
 #include <algorithm>
 
