@@ -1,8 +1,7 @@
 #include "trestle/train/trainer.h"
 
-#include <c10/util/Exception.h>
-
 #include <chrono>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/training_checkpoint.h"
+#include "trestle/comm/fail_on_error.h"
 #include "trestle/deepspeed/config/to_recipe.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/dry_run.h"
@@ -103,11 +103,8 @@ void refuse_fewer_epochs(const RunFolder& folder, std::int64_t asked, std::int64
 TrainResult run_logged(TrainingRun& run, RunLog& log) {
   try {
     return run.run();
-  } catch (const c10::Error& error) {
-    log.failed(error.what_without_backtrace());
-    throw;
-  } catch (const std::exception& error) {
-    log.failed(error.what());
+  } catch (...) {
+    log.failed(comm::error_message(std::current_exception()));
     throw;
   }
 }
@@ -207,11 +204,8 @@ TrainResult together(const TrainHooks& hooks, const Call& call) {
     if (hooks.world->rank() != 0) std::this_thread::sleep_for(for_the_first);
     hooks.world->fail(usage_error_message(error));
     throw;
-  } catch (const c10::Error& error) {
-    hooks.world->fail(error.what_without_backtrace());
-    throw;
-  } catch (const std::exception& error) {
-    hooks.world->fail(error.what());
+  } catch (...) {
+    hooks.world->fail(comm::error_message(std::current_exception()));
     throw;
   }
 }
