@@ -32,6 +32,17 @@ TEST(Gather, ValuesOfAllTypes) {
   }
 }
 
+TEST(Gather, BroadcastsTheValueOfOneRank) {
+  for (const int from : {0, 2}) {
+    const auto all = spawn(3, [&](World& world) {
+      const auto size = static_cast<std::size_t>(world.rank());
+      return broadcast_value(world.group(), std::vector<Row>(size, Row{world.rank(), 0.1}), from);
+    });
+    for (const auto& value : all)
+      EXPECT_EQ(value, std::vector<Row>(static_cast<std::size_t>(from), Row{from, 0.1}));
+  }
+}
+
 TEST(Gather, MalformedMessageNamesTheRank) {
   const auto errors = spawn(2, [](World& world) -> std::string {
     try {

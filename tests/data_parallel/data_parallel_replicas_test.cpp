@@ -10,7 +10,7 @@
 #include "trestle/precision/autocast.h"
 
 // Which state the replicas of trestle::DataParallel share.
-namespace trestle::sharding {
+namespace trestle::data_parallel {
 namespace {
 
 using support::message_of;
@@ -384,4 +384,4 @@ TEST(DataParallelReplicas, SupportTiedWeightsAndNamedSequentials) {
 }
 
 }  // namespace
-}  // namespace trestle::sharding
+}  // namespace trestle::data_parallel

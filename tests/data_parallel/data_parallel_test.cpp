@@ -9,7 +9,7 @@
 
 // Arguments, outputs and gradients of trestle::DataParallel. data_parallel_replicas_test.cpp tests
 // what replicas share.
-namespace trestle::sharding {
+namespace trestle::data_parallel {
 namespace {
 
 using support::message_of;
@@ -306,4 +306,4 @@ TEST(DataParallel, RunsInsideBackward) {
 }
 
 }  // namespace
-}  // namespace trestle::sharding
+}  // namespace trestle::data_parallel

@@ -6,7 +6,7 @@
 #include "trestle/deepspeed/config/config.h"
 
 // Configurations for the tests.
-namespace trestle::recipe {
+namespace trestle::deepspeed {
 
 // The stage-2 example of docs/deepspeed.md.
 inline const char* const stage_2 = R"({
@@ -67,4 +67,4 @@ inline std::string scheduler(const std::string& type, const std::string& params)
   return with(R"("scheduler": {"type": ")" + type + R"(", "params": {)" + params + "}}");
 }
 
-}  // namespace trestle::recipe
+}  // namespace trestle::deepspeed

@@ -8,7 +8,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 
-namespace trestle::recipe {
+namespace trestle::deepspeed {
 namespace {
 
 using ::testing::AllOf;
@@ -242,4 +242,4 @@ TEST(Fuzz, DeepspeedConfigs) {
 }
 
 }  // namespace
-}  // namespace trestle::recipe
+}  // namespace trestle::deepspeed

@@ -145,7 +145,7 @@ TEST(DeepspeedEngine, SupportsLayersAndUnusedParameters) {
     for (const bool ignore : {true, false})
       spawn(2, [&](World& world) {
         const std::string size = text("\"train_batch_size\": ", batch);
-        const recipe::DeepspeedConfig read =
+        const DeepspeedConfig read =
             config(text("\"zero_optimization\": {\"stage\": ", number,
                         ", \"ignore_unused_parameters\": ", ignore ? "true" : "false", "}, ", adamw,
                         "\"dataloader_drop_last\": true, ", size),
@@ -253,7 +253,7 @@ TEST(DeepspeedEngine, SchedulesParameterGroupsOfProgram) {
                 ::testing::AllOf(HasSubstr("optimizer   the program's own"),
                                  HasSubstr("optimizer adamw of the file is not used")));
     for (int step = 0; step < 3; ++step) train_batch(engine, step);
-    const double rate = optim::DeepspeedRate(0.01, rate_options(*engine.config().schedule)).at(3);
+    const double rate = DeepspeedRate(0.01, *engine.config().schedule).at(3);
     EXPECT_GT(rate, 0);
     EXPECT_THAT(engine.get_lr(), ElementsAre(rate, 2 * rate));
   });

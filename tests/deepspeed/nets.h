@@ -28,8 +28,8 @@ inline std::shared_ptr<NetImpl> single_net() {
   return net;
 }
 
-inline recipe::DeepspeedConfig config(const std::string& keys, int ranks) {
-  return recipe::parse_deepspeed_config("{" + keys + "}", "ds_config.json", ranks);
+inline DeepspeedConfig config(const std::string& keys, int ranks) {
+  return parse_deepspeed_config("{" + keys + "}", "ds_config.json", ranks);
 }
 
 inline std::string stage(int number) {

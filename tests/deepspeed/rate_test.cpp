@@ -9,7 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 
-namespace trestle::optim {
+namespace trestle::deepspeed {
 namespace {
 
 using nlohmann::json;
@@ -21,8 +21,8 @@ void take(const json& options, const char* name, T& to) {
   to = options.value(name, to);
 }
 
-DeepspeedRateOptions deepspeed_options(const std::string& type, const json& given) {
-  DeepspeedRateOptions o{.type = type};
+DeepspeedSchedule deepspeed_options(const std::string& type, const json& given) {
+  DeepspeedSchedule o{.type = type};
   take(given, "warmup_min_lr", o.warmup_min_lr);
   take(given, "warmup_max_lr", o.warmup_max_lr);
   take(given, "warmup_num_steps", o.warmup_num_steps);
@@ -73,7 +73,7 @@ TEST(DeepspeedRate, EqualsDeepspeedInEveryStep) {
 TEST(DeepspeedRate, RejectsInvalidOptions) {
   EXPECT_THAT(deepspeed_schedules(), ElementsAre("WarmupLR", "WarmupDecayLR", "WarmupCosineLR",
                                                  "OneCycle", "LRRangeTest"));
-  const auto message_of = [](double base, DeepspeedRateOptions options) -> std::string {
+  const auto message_of = [](double base, DeepspeedSchedule options) -> std::string {
     try {
       DeepspeedRate rate(base, std::move(options));
     } catch (const UsageError& error) {
@@ -100,4 +100,4 @@ TEST(DeepspeedRate, RejectsInvalidOptions) {
 }
 
 }  // namespace
-}  // namespace trestle::optim
+}  // namespace trestle::deepspeed

@@ -7,7 +7,7 @@
 #include "tests/deepspeed/config_files.h"
 #include "trestle/base/files.h"
 
-namespace trestle::recipe {
+namespace trestle::deepspeed {
 namespace {
 
 using ::testing::AllOf;
@@ -189,4 +189,4 @@ TEST(DeepspeedConfig, RejectsMissingFilesAndInvalidRanks) {
 }
 
 }  // namespace
-}  // namespace trestle::recipe
+}  // namespace trestle::deepspeed

@@ -45,8 +45,8 @@ TEST(DeepspeedEngine, SkipsOverflowsWithoutAdvancingSchedule) {
       while (engine.skipped_steps() == engine.global_steps()) train_batch(engine, 0);
       train_batch(engine, 0);
       EXPECT_EQ(engine.global_steps() - engine.skipped_steps(), 2);
-      const auto rate = rate_options(*engine.config().schedule);
-      EXPECT_EQ(engine.get_lr(), std::vector<double>{optim::DeepspeedRate(0.05, rate).at(2)});
+      const auto rate = *engine.config().schedule;
+      EXPECT_EQ(engine.get_lr(), std::vector<double>{DeepspeedRate(0.05, rate).at(2)});
       EXPECT_GT(engine.get_lr()[0], 0);
     });
 }
@@ -149,8 +149,7 @@ TEST(DeepspeedEngine, ResumesAtAnyStage) {
     EXPECT_EQ(loaded->client_state, (std::map<std::string, double>{{"epoch", 7}}));
     EXPECT_EQ(engine.global_steps(), 3);
     EXPECT_EQ(engine.loss_scale(), 2048);
-    EXPECT_EQ(engine.get_lr()[0],
-              optim::DeepspeedRate(0.05, rate_options(*engine.config().schedule)).at(3));
+    EXPECT_EQ(engine.get_lr()[0], DeepspeedRate(0.05, *engine.config().schedule).at(3));
     for (int step = 3; step < 5; ++step) train_batch(engine, step);
   };
   const Weights whole = run(2, 2, 1, [&](Net& engine) {

@@ -15,9 +15,12 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 
-namespace trestle::recipe {
+namespace trestle::deepspeed {
 namespace {
 
+using recipe::parse_recipe;
+using recipe::Recipe;
+using recipe::set_field;
 using support::message_of;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -171,4 +174,4 @@ TEST_F(DeepspeedRecipe, ReadsAPipeOnce) {
 }
 
 }  // namespace
-}  // namespace trestle::recipe
+}  // namespace trestle::deepspeed

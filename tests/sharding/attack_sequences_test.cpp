@@ -226,7 +226,7 @@ TEST(ShardAttack, AccumulatesRaggedBatchesWithSyncBatchNorm) {
   const double norm = torch::nn::utils::clip_grad_norm_(plain->parameters(), 1e9);
   each_level(3, {}, [&](World& world, const ShardOptions& options) {
     const auto net = make<Normed>();
-    sharding::convert_sync_batch_norm(net, world.group());
+    convert_sync_batch_norm(net, world.group());
     ShardedModule<Model> sharded(net, shards(world), options);
     for (const std::uint64_t step : {0, 1}) {
       const std::int64_t count = 2 + world.rank(), before = 2 * world.rank() + world.rank() / 2;

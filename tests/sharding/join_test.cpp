@@ -345,8 +345,8 @@ TEST(Join, RefusesSyncBatchNormAndEndInsideNoSync) {
       if (converted)
         net.add("norm", torch::nn::BatchNorm1d(width));
       else
-        net.add("norm", sharding::SyncBatchNorm(torch::nn::BatchNormOptions(width), world.group()));
-      if (converted) sharding::convert_sync_batch_norm(net, world.group());
+        net.add("norm", SyncBatchNorm(torch::nn::BatchNormOptions(width), world.group()));
+      if (converted) convert_sync_batch_norm(net, world.group());
       Sharded sharded(net, DeviceMesh(world, {{"shard", 2}}), {});
       try {
         join({&sharded}, [] {});

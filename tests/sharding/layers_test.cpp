@@ -202,7 +202,8 @@ TEST(ShardedLayers, SyncBatchNormTakesEmptyBatchFromRankWithoutSamples) {
     SCOPED_TRACE(std::string(to_string(level)));
     spawn(2, [&](World& world) {
       const nn::Layers net = net_with([&] {
-        const auto norm = std::make_shared<sharding::SyncBatchNormImpl>(options, world.group());
+        const auto norm =
+            std::make_shared<sync_batch_norm::SyncBatchNormImpl>(options, world.group());
         norm->to(torch::kDouble);
         return norm;
       });

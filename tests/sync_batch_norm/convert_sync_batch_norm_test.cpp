@@ -8,7 +8,7 @@
 #include "trestle/sync_batch_norm/sync_batch_norm.h"
 
 // Converts the batch norms of models that were written for one process.
-namespace trestle::sharding {
+namespace trestle::sync_batch_norm {
 namespace {
 
 using support::message_of;
@@ -128,4 +128,4 @@ TEST(ConvertSyncBatchNorm, RefusesAmbiguousModulesAndChangesNothing) {
 }
 
 }  // namespace
-}  // namespace trestle::sharding
+}  // namespace trestle::sync_batch_norm

@@ -11,7 +11,7 @@
 #include "trestle/device/device.h"
 
 // SyncBatchNorm over ranks compared with torch's BatchNorm over all samples at once.
-namespace trestle::sharding {
+namespace trestle::sync_batch_norm {
 namespace {
 
 using support::message_of;
@@ -353,4 +353,4 @@ TEST(SyncBatchNormProcesses, UnevenAndEmptyBatches) {
 }
 
 }  // namespace
-}  // namespace trestle::sharding
+}  // namespace trestle::sync_batch_norm

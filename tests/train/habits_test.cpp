@@ -8,7 +8,7 @@
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/optim/learning_rate.h"
 #include "trestle/precision/cpu_support.h"
-#include "trestle/train/parameter_groups.h"
+#include "trestle/train/optimizers/parameter_groups.h"
 
 namespace trestle::train {
 namespace {

@@ -117,8 +117,8 @@ recipe::Recipe read_checked_recipe(const Verb& verb, const TrainArguments& argum
 std::vector<std::string> take_deepspeed(const TrainArguments& arguments, const FieldChanges& given,
                                         recipe::Recipe& recipe) {
   const int asked = asked_ranks(arguments.ranks);
-  const auto run = recipe::deepspeed_run(arguments.deepspeed, recipe,
-                                         asked > 0 ? asked : ranks_of(recipe.mesh), given);
+  const auto run = deepspeed::deepspeed_run(arguments.deepspeed, recipe,
+                                            asked > 0 ? asked : ranks_of(recipe.mesh), given);
   recipe = with_changes(recipe, run.changes);
   return split(trim(run.description), '\n');
 }

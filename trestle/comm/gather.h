@@ -13,7 +13,7 @@
 
 #include "trestle/comm/group.h"
 
-// Typed values over all_gather_bytes().
+// Typed values over all_gather_bytes() and broadcast_bytes().
 namespace trestle::comm {
 
 // Values as bytes. A value is trivially copyable (numbers, enums, plain structs), a std::string, or
@@ -123,9 +123,27 @@ class Unpacker {
   bool ok_ = true;
 };
 
+// A value as the bytes of one message.
+template <class T>
+std::string pack(const T& value) {
+  Packer packer;
+  packer.add(value);
+  return packer.take();
+}
+
 // Fails the world: the message of group rank `rank` has `size` bytes that are not of the type.
 // Throws RankError.
 [[noreturn]] void throw_malformed(const Group& group, int rank, std::size_t size);
+
+// The value in the message of group rank `rank`. Throws as throw_malformed().
+template <class T>
+T unpack(const Group& group, int rank, const std::string& bytes) {
+  T value{};
+  Unpacker unpacker(bytes);
+  unpacker.read(value);
+  if (!unpacker.ok() || !unpacker.at_end()) throw_malformed(group, rank, bytes.size());
+  return value;
+}
 
 // Gathers one value of each rank, in the order of ranks; all ranks call it with the same type.
 // Waits. Throws RankError if a rank's message is malformed, and as all_gather_bytes().
@@ -134,17 +152,18 @@ class Unpacker {
 //       group, std::vector<std::pair<int, double>>{{stage, seconds}});
 template <class T>
 std::vector<T> all_gather_values(const Group& group, const T& own) {
-  Packer packer;
-  packer.add(own);
-  const std::vector<std::string> all = group.all_gather_bytes(packer.take());
-  std::vector<T> values(all.size());
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    Unpacker unpacker(all[rank]);
-    unpacker.read(values[rank]);
-    if (!unpacker.ok() || !unpacker.at_end())
-      throw_malformed(group, static_cast<int>(rank), all[rank].size());
-  }
+  const std::vector<std::string> all = group.all_gather_bytes(pack(own));
+  std::vector<T> values;
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    values.push_back(unpack<T>(group, static_cast<int>(rank), all[rank]));
   return values;
+}
+
+// The value of group rank `from`, on all ranks; all ranks call it with the same type. The value of
+// any other rank is not sent. Waits. Throws as all_gather_values().
+template <class T>
+T broadcast_value(const Group& group, const T& own, int from) {
+  return unpack<T>(group, from, group.broadcast_bytes(pack(own), from));
 }
 
 // The first rank whose text is not rank 0's.

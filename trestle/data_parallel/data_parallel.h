@@ -29,7 +29,7 @@ struct DataParallelOptions {
   std::int64_t dim = 0;                      // the samples' dimension, in inputs and outputs
 };
 
-namespace sharding::detail {
+namespace data_parallel {
 
 // The model that DataParallel holds: a module's Impl, or nn::Layers.
 template <class T>
@@ -82,7 +82,7 @@ T gather_outputs(std::vector<std::optional<T>>& outputs, at::Device device, std:
   return result;
 }
 
-}  // namespace sharding::detail
+}  // namespace data_parallel
 
 // The replicas are made once. The first one is the given module itself, moved to the first device
 // in place: its parameters keep their tensor objects, and an optimizer of them trains all replicas.
@@ -132,11 +132,11 @@ class DataParallel {
                   "nn::Layers cannot be copied: give DataParallel a function that makes them");
     if (devices.empty()) throw UsageError("DataParallel needs at least one device");
     make(std::move(module), devices);
-    std::vector<sharding::detail::ReplicaView> views;
-    for (const auto& model : models_) views.push_back(sharding::detail::view_of(model));
+    std::vector<data_parallel::ReplicaView> views;
+    for (const auto& model : models_) views.push_back(data_parallel::view_of(model));
     std::vector<at::Device> places;
     for (const Device& device : devices) places.push_back(device.torch);
-    replicas_ = std::make_shared<sharding::detail::Replicas>(std::move(views), std::move(places));
+    replicas_ = std::make_shared<data_parallel::Replicas>(std::move(views), std::move(places));
   }
 
   // Returns what the module's forward() returns.
@@ -147,24 +147,24 @@ class DataParallel {
   template <class... Arguments>
   auto forward(const Arguments&... arguments) {
     using Output = nn::detail::Bare<decltype(std::declval<Model&>().forward(
-        std::declval<sharding::detail::Argument<Arguments>>()...))>;
+        std::declval<data_parallel::Argument<Arguments>>()...))>;
     std::vector<at::Tensor> tensors;
     const auto collect = [&](const at::Tensor& tensor) { tensors.push_back(tensor); };
     (visit_tensors(arguments, collect), ...);
     const auto& devices = replicas_->devices();
     const auto pieces = sizeof...(Arguments) == 0
-                            ? sharding::Scattered{.of = {{}}}
-                            : sharding::scatter(tensors, devices, options_.dim);
+                            ? data_parallel::Scattered{.of = {{}}}
+                            : data_parallel::scatter(tensors, devices, options_.dim);
     std::vector<std::optional<Output>> outputs(pieces.of.size());
     replicas_->run(outputs.size(), [&](std::size_t r) {
-      std::tuple<sharding::detail::Argument<Arguments>...> own(arguments...);
+      std::tuple<data_parallel::Argument<Arguments>...> own(arguments...);
       std::size_t next = 0;
       visit_tensors(own, [&](at::Tensor& tensor) { tensor = pieces.of[r][next++]; });
       outputs[r].emplace(call(*models_[r], own, std::index_sequence_for<Arguments...>()));
     });
     const at::Device place = options_.output_device ? options_.output_device->torch : devices[0];
     if (devices.size() == 1 && place == devices[0]) return std::move(*outputs[0]);
-    return sharding::detail::gather_outputs(outputs, place, options_.dim);
+    return data_parallel::gather_outputs(outputs, place, options_.dim);
   }
 
   // The first replica: the user's module.
@@ -184,17 +184,17 @@ class DataParallel {
  private:
   template <class T>
   void make(T module, const std::vector<Device>& devices) {
-    using Maker = sharding::detail::ModelOf<T>;
-    if constexpr (sharding::detail::Factory<T>) {
+    using Maker = data_parallel::ModelOf<T>;
+    if constexpr (data_parallel::Factory<T>) {
       models_.push_back(Maker::pointer(module()));
       for (std::size_t r = 1; r < devices.size(); ++r)
-        sharding::detail::run_apart([&] { models_.push_back(Maker::pointer(module())); });
+        data_parallel::run_apart([&] { models_.push_back(Maker::pointer(module())); });
     } else {
       models_.push_back(Maker::pointer(std::move(module)));
       for (std::size_t r = 1; r < devices.size(); ++r) {
-        models_.push_back(std::dynamic_pointer_cast<Model>(
-            sharding::detail::clone(*models_[0], devices[r].torch)));
-        if (models_.back() == nullptr) sharding::detail::refuse_type(*models_[0]);
+        models_.push_back(
+            std::dynamic_pointer_cast<Model>(data_parallel::clone(*models_[0], devices[r].torch)));
+        if (models_.back() == nullptr) data_parallel::refuse_type(*models_[0]);
       }
     }
   }
@@ -206,11 +206,11 @@ class DataParallel {
 
   DataParallelOptions options_;
   std::vector<std::shared_ptr<Model>> models_;
-  std::shared_ptr<sharding::detail::Replicas> replicas_;
+  std::shared_ptr<data_parallel::Replicas> replicas_;
 };
 
 template <class T>
 DataParallel(T, std::vector<Device>, DataParallelOptions = {})
-    -> DataParallel<typename sharding::detail::ModelOf<T>::Model>;
+    -> DataParallel<typename data_parallel::ModelOf<T>::Model>;
 
 }  // namespace trestle

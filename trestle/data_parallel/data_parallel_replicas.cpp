@@ -24,7 +24,7 @@
 #include "trestle/device/threads.h"
 #include "trestle/nn/checkpointing.h"
 
-namespace trestle::sharding::detail {
+namespace trestle::data_parallel {
 namespace {
 
 using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
@@ -273,4 +273,4 @@ void Replicas::run(std::size_t count, const std::function<void(std::size_t)>& jo
   });
 }
 
-}  // namespace trestle::sharding::detail
+}  // namespace trestle::data_parallel

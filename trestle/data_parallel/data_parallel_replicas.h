@@ -17,7 +17,7 @@ class Module;
 }  // namespace torch::nn
 
 // The parts of DataParallel that do not depend on the module's type. Internal to data_parallel.h.
-namespace trestle::sharding::detail {
+namespace trestle::data_parallel {
 
 // One replica's tensors and modules. Each call reads the current ones.
 struct ReplicaView {
@@ -61,4 +61,4 @@ class Replicas {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace trestle::sharding::detail
+}  // namespace trestle::data_parallel

@@ -7,7 +7,7 @@
 #include "trestle/device/threads.h"
 #include "trestle/device/vector_math.h"
 
-namespace trestle::sharding {
+namespace trestle::data_parallel {
 namespace {
 
 // Gives the caller's thread the same number of intra-op threads while it runs a replica.
@@ -89,4 +89,4 @@ void ReplicaThreads::run(std::size_t count, const std::function<void(std::size_t
   }
 }
 
-}  // namespace trestle::sharding
+}  // namespace trestle::data_parallel

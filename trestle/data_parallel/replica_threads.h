@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace trestle::sharding {
+namespace trestle::data_parallel {
 
 // One thread for each replica but the first, which the caller's thread runs. The threads stay
 // alive, and so do their operators' own threads and caches. One run() at a time.
@@ -39,4 +39,4 @@ class ReplicaThreads {
   std::vector<std::thread> threads_;  // last, so that they start after all other members exist
 };
 
-}  // namespace trestle::sharding
+}  // namespace trestle::data_parallel

@@ -8,7 +8,7 @@
 #include "trestle/base/text.h"
 #include "trestle/device/transfer.h"
 
-namespace trestle::sharding {
+namespace trestle::data_parallel {
 namespace {
 
 std::string shape(const at::Tensor& tensor) { return text("[", join(tensor.sizes(), ", "), "]"); }
@@ -89,4 +89,4 @@ std::vector<at::Tensor> gather(const std::vector<std::vector<at::Tensor>>& parts
   return result;
 }
 
-}  // namespace trestle::sharding
+}  // namespace trestle::data_parallel

@@ -8,7 +8,7 @@
 #include <vector>
 
 // Splits a batch over devices and gathers it. Autograd records both.
-namespace trestle::sharding {
+namespace trestle::data_parallel {
 
 // The slices of each tensor, for each device that got one: of[replica][tensor].
 struct Scattered {
@@ -29,4 +29,4 @@ Scattered scatter(const std::vector<at::Tensor>& tensors, const std::vector<at::
 std::vector<at::Tensor> gather(const std::vector<std::vector<at::Tensor>>& parts, at::Device device,
                                std::int64_t dim);
 
-}  // namespace trestle::sharding
+}  // namespace trestle::data_parallel

@@ -9,7 +9,7 @@
 #include "trestle/device/torch_versions.h"
 #include "trestle/device/transfer.h"
 
-namespace trestle::sharding::detail {
+namespace trestle::data_parallel {
 namespace {
 
 using torch::autograd::variable_list;
@@ -104,4 +104,4 @@ void SharedTensor::link(const Streams& streams) {
   }
 }
 
-}  // namespace trestle::sharding::detail
+}  // namespace trestle::data_parallel

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace trestle::sharding::detail {
+namespace trestle::data_parallel {
 
 // A parameter or buffer of the first replica, and its copies in the other replicas.
 class SharedTensor {
@@ -48,4 +48,4 @@ class SharedTensor {
   const void* data_ = nullptr;
 };
 
-}  // namespace trestle::sharding::detail
+}  // namespace trestle::data_parallel

@@ -14,12 +14,12 @@ namespace trestle::deepspeed {
 namespace {
 
 // Called by all ranks before anything is made.
-void check_deepspeed(const recipe::DeepspeedConfig& config, const World& world,
+void check_deepspeed(const DeepspeedConfig& config, const World& world,
                      const InitializeOptions& options) {
   if (config.ranks != world.size())
     throw UsageError(
         text(config.file, " was read for ", config.ranks, " ranks, and there are ", world.size()));
-  recipe::DeepspeedConfig same = config;
+  DeepspeedConfig same = config;
   same.file = "";  // its place may differ
   if (const auto differs = comm::find_difference(world.group(), to_text(same)))
     throw UsageError(text("rank ", differs->rank, " reads another configuration than rank 0"),
@@ -38,7 +38,7 @@ void check_deepspeed(const recipe::DeepspeedConfig& config, const World& world,
 }
 
 template <class Model>
-Sharded make_sharded(const Model& model, const World& world, const recipe::DeepspeedConfig& config,
+Sharded make_sharded(const Model& model, const World& world, const DeepspeedConfig& config,
                      const InitializeOptions& options) {
   check_deepspeed(config, world, options);
   ShardOptions shards = shard_options(config);
@@ -80,7 +80,7 @@ void Engine::finish(const InitializeOptions& options) {
   if (fp16_enabled()) scaler_.emplace(scaler_options(config_));
   if (!config_.schedule) return;
   const double base = optim::learning_rate(*optimizer_);
-  rate_.emplace(base, rate_options(*config_.schedule));
+  rate_.emplace(base, *config_.schedule);
   // WarmupCosineLR multiplies each group's own rate; the other schedules set one rate for all
   // groups.
   if (config_.schedule->type == "WarmupCosineLR" && base > 0)
@@ -186,7 +186,7 @@ std::string Engine::description() const {
 
 Engine initialize(const nn::Layers& model, const std::filesystem::path& file, const World& world,
                   const InitializeOptions& options) {
-  return {model, world, recipe::read_deepspeed_config(file, world.size()), options};
+  return {model, world, read_deepspeed_config(file, world.size()), options};
 }
 
 }  // namespace trestle::deepspeed

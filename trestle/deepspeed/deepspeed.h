@@ -48,7 +48,7 @@ struct LoadedCheckpoint {
 
 class Engine {
  public:
-  using Config = recipe::DeepspeedConfig;
+  using Config = DeepspeedConfig;
 
   // initialize() constructs it.
   Engine(const nn::Layers& model, const World& world, Config config,
@@ -135,7 +135,7 @@ class Engine {
   std::function<void(bool)> set_mode_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::optional<precision::GradientScaler> scaler_;
-  std::optional<optim::DeepspeedRate> rate_;
+  std::optional<DeepspeedRate> rate_;
   std::vector<double> rate_factors_;  // of each group
   std::shared_ptr<bool> in_no_sync_ = std::make_shared<bool>(false);
   bool has_gradients_ = false, reduced_last_ = false, applied_last_ = false;
@@ -178,7 +178,7 @@ class ModuleEngine : public Engine {
 };
 
 // Reads the file for the ranks of the world. All ranks call it with the same file and model. Throws
-// UsageError as recipe::read_deepspeed_config() and Sharded do, if neither the file nor the program
+// UsageError as read_deepspeed_config() and Sharded do, if neither the file nor the program
 // has an optimizer, and on all ranks if their files differ. At stage 3 a torch module is sharded by
 // its Hooked modules (sharding/hooked.h).
 Engine initialize(const nn::Layers& model, const std::filesystem::path& file, const World& world,
@@ -187,7 +187,7 @@ Engine initialize(const nn::Layers& model, const std::filesystem::path& file, co
 template <class Module>
 ModuleEngine<Module> initialize(std::shared_ptr<Module> model, const std::filesystem::path& file,
                                 const World& world, const InitializeOptions& options = {}) {
-  return {std::move(model), world, recipe::read_deepspeed_config(file, world.size()), options};
+  return {std::move(model), world, read_deepspeed_config(file, world.size()), options};
 }
 
 }  // namespace trestle::deepspeed

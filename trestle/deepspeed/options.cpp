@@ -8,7 +8,7 @@
 namespace trestle::deepspeed {
 namespace {
 
-bool in_16_bits(const recipe::DeepspeedConfig& config) { return config.precision != "fp32"; }
+bool in_16_bits(const DeepspeedConfig& config) { return config.precision != "fp32"; }
 
 std::optional<at::ScalarType> dtype_of(const std::string& name) {
   if (name.empty()) return {};
@@ -25,7 +25,7 @@ std::optional<at::ScalarType> dtype_of(const std::string& name) {
 
 }  // namespace
 
-std::vector<mesh::Dimension> mesh_dimensions(const recipe::DeepspeedConfig& config) {
+std::vector<mesh::Dimension> mesh_dimensions(const DeepspeedConfig& config) {
   if (config.stage == 0 && in_16_bits(config)) return {{"replicate", config.ranks}, {"shard", 1}};
   if (config.stage == 0) return {{"replicate", config.ranks}};
   if (config.shard_ranks == 0) return {{"shard", config.ranks}};
@@ -33,7 +33,7 @@ std::vector<mesh::Dimension> mesh_dimensions(const recipe::DeepspeedConfig& conf
   return {{"replicate", config.ranks / shard}, {"shard", shard}};
 }
 
-ShardOptions shard_options(const recipe::DeepspeedConfig& config) {
+ShardOptions shard_options(const DeepspeedConfig& config) {
   constexpr std::int64_t bytes_each = 4;  // the weights' own, in which buckets are measured
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / bytes_each;
   ShardOptions options;
@@ -49,8 +49,8 @@ ShardOptions shard_options(const recipe::DeepspeedConfig& config) {
   return options;
 }
 
-precision::GradientScalerOptions scaler_options(const recipe::DeepspeedConfig& config) {
-  const recipe::DeepspeedScaler& scaler = config.scaler;
+precision::GradientScalerOptions scaler_options(const DeepspeedConfig& config) {
+  const DeepspeedScaler& scaler = config.scaler;
   return {.initial_scale = scaler.initial_scale,
           .growth_factor = scaler.growth_factor,
           .backoff_factor = scaler.backoff_factor,
@@ -60,33 +60,6 @@ precision::GradientScalerOptions scaler_options(const recipe::DeepspeedConfig& c
           .consecutive_hysteresis = scaler.consecutive_hysteresis,
           .lowest_scale = scaler.dynamic ? scaler.lowest_scale : 0,
           .fail_at_lowest = scaler.dynamic && config.stage > 0};
-}
-
-optim::DeepspeedRateOptions rate_options(const recipe::DeepspeedSchedule& schedule) {
-  return {.type = schedule.type,
-          .warmup_min_lr = schedule.warmup_min_lr,
-          .warmup_max_lr = schedule.warmup_max_lr,
-          .warmup_num_steps = schedule.warmup_num_steps,
-          .warmup_type = schedule.warmup_type,
-          .total_num_steps = schedule.total_num_steps,
-          .warmup_min_ratio = schedule.warmup_min_ratio,
-          .cos_min_ratio = schedule.cos_min_ratio,
-          .cycle_min_lr = schedule.cycle_min_lr,
-          .cycle_max_lr = schedule.cycle_max_lr,
-          .cycle_first_step_size = schedule.cycle_first_step_size,
-          .cycle_second_step_size = schedule.cycle_second_step_size,
-          .cycle_first_stair_count = schedule.cycle_first_stair_count,
-          .cycle_second_stair_count = schedule.cycle_second_stair_count,
-          .decay_step_size = schedule.decay_step_size,
-          .decay_lr_rate = schedule.decay_lr_rate,
-          .cycle_momentum = schedule.cycle_momentum,
-          .cycle_min_mom = schedule.cycle_min_mom,
-          .cycle_max_mom = schedule.cycle_max_mom,
-          .decay_mom_rate = schedule.decay_mom_rate,
-          .lr_range_test_min_lr = schedule.lr_range_test_min_lr,
-          .lr_range_test_step_rate = schedule.lr_range_test_step_rate,
-          .lr_range_test_step_size = schedule.lr_range_test_step_size,
-          .lr_range_test_staircase = schedule.lr_range_test_staircase};
 }
 
 }  // namespace trestle::deepspeed

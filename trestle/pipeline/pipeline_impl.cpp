@@ -10,6 +10,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 #include "trestle/device/threads.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/nn/detail/autocast_scope.h"
@@ -189,9 +190,9 @@ void Pipeline::Impl::measure_balance(const nn::Values& batch) {
                      : profile_layers(model.graph(), micro_batch, device);
     balance = plan::balance_by_time(profile, pipeline::stage_count(options));
   });
-  if (over_ranks()) balance = pipeline::broadcast_balance(balance, options.group, first);
+  if (over_ranks()) balance = comm::broadcast_value(options.group, balance, first);
   const auto& replicas = options.replicas.group;
-  if (replicas.valid()) balance = pipeline::broadcast_balance(balance, replicas, 0);
+  if (replicas.valid()) balance = comm::broadcast_value(replicas, balance, 0);
   cut(balance);
 }
 

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -132,14 +133,6 @@ void check_on_all_ranks(const comm::Group& group, const std::function<void()>& c
     if (!reasons[rank].empty())
       throw RankError(text("rank ", rank, " cannot make the pipeline: ", reasons[rank]));
   }
-}
-
-std::vector<int> broadcast_balance(const std::vector<int>& balance, const comm::Group& group,
-                                   int from) {
-  std::istringstream numbers(group.broadcast_bytes(join(balance, " "), from));
-  std::vector<int> result;
-  for (int count = 0; numbers >> count;) result.push_back(count);
-  return result;
 }
 
 std::shared_ptr<RankLink> connect_ranks(const PipelineOptions& options,

@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "trestle/comm/group.h"
 #include "trestle/pipeline/execute/partitioned_model.h"
@@ -23,10 +22,6 @@ void check_group_size(const PipelineOptions& options);
 // world does not fail: where all ranks throw, the program may try other options. If the group is
 // not valid, it only runs `check`.
 void check_on_all_ranks(const comm::Group& group, const std::function<void()>& check);
-
-// Returns the balance of rank `from` on all ranks.
-std::vector<int> broadcast_balance(const std::vector<int>& balance, const comm::Group& group,
-                                   int from);
 
 // Compares the ranks' models, options and tables, and connects the ranks. Throws UsageError, the
 // same on all ranks, that lists the differences; and where two ranks of one process share a device.

@@ -48,7 +48,8 @@ void require_trained(const NamedTensors& parameters) {
 
 bool contains_sync_batch_norm(const torch::nn::Module& module) {
   for (const auto& child : module.modules())
-    if (dynamic_cast<const sharding::SyncBatchNormImpl*>(child.get()) != nullptr) return true;
+    if (dynamic_cast<const sync_batch_norm::SyncBatchNormImpl*>(child.get()) != nullptr)
+      return true;
   return false;
 }
 

@@ -10,7 +10,7 @@
 #include "trestle/sync_batch_norm/sync_batch_norm.h"
 #include "trestle/sync_batch_norm/sync_batch_norm_function.h"
 
-namespace trestle::sharding {
+namespace trestle::sync_batch_norm {
 namespace {
 
 // The kernel of a converted batch norm.
@@ -92,4 +92,4 @@ std::size_t convert_sync_batch_norm(const nn::Layers& layers, const comm::Group&
   return convert(norms, group);
 }
 
-}  // namespace trestle::sharding
+}  // namespace trestle::sync_batch_norm

@@ -9,7 +9,7 @@
 #include "trestle/base/text.h"
 #include "trestle/sync_batch_norm/sync_batch_norm_function.h"
 
-namespace trestle::sharding {
+namespace trestle::sync_batch_norm {
 namespace {
 
 std::string momentum_text(const std::optional<double>& momentum) {
@@ -97,4 +97,4 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
       group_);
 }
 
-}  // namespace trestle::sharding
+}  // namespace trestle::sync_batch_norm

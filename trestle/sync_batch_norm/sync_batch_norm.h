@@ -12,7 +12,7 @@
 #include "trestle/nn/layers.h"
 
 // Batch norm over all ranks' samples: torch.nn.SyncBatchNorm of Python, on the CPU too.
-namespace trestle::sharding {
+namespace trestle::sync_batch_norm {
 
 // In training all ranks of the group call it together, each with its own samples: any number of
 // them, also one or none. A rank without samples takes part with an empty tensor, in the backward
@@ -79,8 +79,9 @@ std::size_t convert_sync_batch_norm(const std::shared_ptr<torch::nn::Module>& mo
 std::size_t convert_sync_batch_norm(const nn::Layers& layers,
                                     const comm::Group& group);  // makes all layers
 
-}  // namespace trestle::sharding
+}  // namespace trestle::sync_batch_norm
 
 namespace trestle {
-using sharding::SyncBatchNorm;
+using sync_batch_norm::convert_sync_batch_norm;
+using sync_batch_norm::SyncBatchNorm;
 }  // namespace trestle

@@ -12,7 +12,7 @@
 #include "trestle/base/text.h"
 #include "trestle/device/torch_versions.h"
 
-namespace trestle::sharding {
+namespace trestle::sync_batch_norm {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -202,4 +202,4 @@ at::Tensor sync_batch_norm(const at::Tensor& input, const at::Tensor& weight,
   return SyncBatchNormFunction::apply(input, if_there(weight), if_there(bias), running, eps, group);
 }
 
-}  // namespace trestle::sharding
+}  // namespace trestle::sync_batch_norm

@@ -6,7 +6,7 @@
 
 #include "trestle/comm/group.h"
 
-namespace trestle::sharding {
+namespace trestle::sync_batch_norm {
 
 // The running statistics that a batch moves, and by how much. Undefined tensors where there are
 // none.
@@ -34,4 +34,4 @@ at::Tensor sync_batch_norm(const at::Tensor& input, const at::Tensor& weight,
 void check_batch_norm_ranks(const comm::Group& group, const at::Tensor& input,
                             const std::string& options);
 
-}  // namespace trestle::sharding
+}  // namespace trestle::sync_batch_norm

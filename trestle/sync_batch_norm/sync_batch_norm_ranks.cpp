@@ -11,7 +11,7 @@
 #include "trestle/device/device.h"
 #include "trestle/sync_batch_norm/sync_batch_norm_function.h"
 
-namespace trestle::sharding {
+namespace trestle::sync_batch_norm {
 namespace {
 
 // The backward thread of a device, as text, or "" on the CPU, where a backward runs in the calling
@@ -49,4 +49,4 @@ void check_batch_norm_ranks(const comm::Group& group, const at::Tensor& input,
   }
 }
 
-}  // namespace trestle::sharding
+}  // namespace trestle::sync_batch_norm

@@ -10,11 +10,11 @@
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/parallel/stage_replicas.h"
 #include "trestle/pipeline/pipeline.h"
+#include "trestle/train/optimizers/stage_optimizer.h"
 #include "trestle/train/progress/progress.h"
 #include "trestle/train/run_folder/best_weights.h"
 #include "trestle/train/run_folder/run_folder.h"
 #include "trestle/train/run_ranks.h"
-#include "trestle/train/stage_optimizer.h"
 
 // Inside of the trainer. Not installed.
 namespace trestle::train {

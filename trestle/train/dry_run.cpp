@@ -20,7 +20,7 @@
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/data_sets/find_data.h"
 #include "trestle/train/layer_costs.h"
-#include "trestle/train/parameter_groups.h"
+#include "trestle/train/optimizers/parameter_groups.h"
 #include "trestle/train/run_folder/environment.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/task.h"

@@ -15,7 +15,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/train/initial_weights.h"
-#include "trestle/train/parameter_groups.h"
+#include "trestle/train/optimizers/parameter_groups.h"
 #include "trestle/train/run_folder/environment.h"
 #include "trestle/train/setup.h"
 

@@ -16,9 +16,9 @@
 #include "trestle/pipeline/execute/micro_batch.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_sets/data_set.h"
-#include "trestle/train/recipe_optimizers.h"
+#include "trestle/train/optimizers/recipe_optimizers.h"
+#include "trestle/train/optimizers/run_rate.h"
 #include "trestle/train/run_folder/environment.h"
-#include "trestle/train/run_rate.h"
 
 namespace trestle::train {
 
@@ -40,7 +40,7 @@ void check_training(const recipe::Recipe& recipe, const UserParts& own) {
   check_loss(recipe, own);
   optim::check_options(optimizer_options(recipe));
   check_rate(recipe.optimizer);
-  recipe::deepspeed_config_of(recipe);
+  deepspeed::deepspeed_config_of(recipe);
   schedule::parse_backward_order(recipe.pipeline.backward_order);
   nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
   for (const std::string& word : recipe.pipeline.recompute) schedule::parse_recompute(word);

@@ -1,8 +1,7 @@
 #include "trestle/train/trainer.h"
 
-#include <c10/util/Exception.h>
-
 #include <chrono>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -12,13 +11,14 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/training_checkpoint.h"
+#include "trestle/comm/fail_on_error.h"
 #include "trestle/deepspeed/config/to_recipe.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/dry_run.h"
-#include "trestle/train/run_end.h"
 #include "trestle/train/run_folder/environment.h"
 #include "trestle/train/run_folder/metrics.h"
 #include "trestle/train/run_folder/run_again.h"
+#include "trestle/train/run_folder/run_end.h"
 #include "trestle/train/run_folder/run_folder.h"
 #include "trestle/train/run_folder/run_log.h"
 #include "trestle/train/run_ranks.h"
@@ -39,8 +39,8 @@ struct Changed {
 // The schedule of a DeepSpeed file sets each step's rate.
 void refuse_idle_rate(const recipe::Recipe& before, const recipe::Recipe& after) {
   if (after.optimizer.learning_rate == before.optimizer.learning_rate) return;
-  const auto deepspeed = recipe::deepspeed_config_of(after);
-  if (!deepspeed || !deepspeed->schedule || !recipe::has_rates_of_its_own(*deepspeed->schedule))
+  const auto deepspeed = deepspeed::deepspeed_config_of(after);
+  if (!deepspeed || !deepspeed->schedule || !deepspeed::has_rates_of_its_own(*deepspeed->schedule))
     return;
   throw UsageError(
       text("'learning_rate' in [optimizer] has no effect: the scheduler ",
@@ -103,11 +103,8 @@ void refuse_fewer_epochs(const RunFolder& folder, std::int64_t asked, std::int64
 TrainResult run_logged(TrainingRun& run, RunLog& log) {
   try {
     return run.run();
-  } catch (const c10::Error& error) {
-    log.failed(error.what_without_backtrace());
-    throw;
-  } catch (const std::exception& error) {
-    log.failed(error.what());
+  } catch (...) {
+    log.failed(comm::error_message(std::current_exception()));
     throw;
   }
 }
@@ -208,11 +205,8 @@ TrainResult together(const TrainHooks& hooks, const Call& call) {
     if (hooks.world->rank() != 0) std::this_thread::sleep_for(for_the_first);
     hooks.world->fail(usage_error_message(error));
     throw;
-  } catch (const c10::Error& error) {
-    hooks.world->fail(error.what_without_backtrace());
-    throw;
-  } catch (const std::exception& error) {
-    hooks.world->fail(error.what());
+  } catch (...) {
+    hooks.world->fail(comm::error_message(std::current_exception()));
     throw;
   }
 }

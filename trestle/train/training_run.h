@@ -12,7 +12,7 @@
 #include "trestle/train/epoch_picture.h"
 #include "trestle/train/peak_memory.h"
 #include "trestle/train/run_folder/early_stop.h"
-#include "trestle/train/run_reporter.h"
+#include "trestle/train/run_folder/run_reporter.h"
 #include "trestle/train/step_timer.h"
 #include "trestle/train/training_setup.h"
 #include "trestle/train/updater.h"

@@ -48,7 +48,7 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
                              const RunFolder* resumed)
     : ranks(hooks.world),
       recipe(given),
-      deepspeed(recipe::deepspeed_config_of(given)),
+      deepspeed(deepspeed::deepspeed_config_of(given)),
       silent(hooks.progress ? nullptr : silent_progress()),
       progress(hooks.progress ? *hooks.progress : *silent),
       optimizer_factory(std::make_shared<RecipeOptimizers>(given)) {

@@ -6,12 +6,12 @@
 
 #include "trestle/deepspeed/config/to_recipe.h"
 #include "trestle/parallel/stage_replicas.h"
+#include "trestle/train/optimizers/recipe_optimizers.h"
+#include "trestle/train/optimizers/stage_optimizer.h"
 #include "trestle/train/progress/progress.h"
-#include "trestle/train/recipe_optimizers.h"
 #include "trestle/train/run_folder/run_folder.h"
 #include "trestle/train/run_ranks.h"
 #include "trestle/train/setup.h"
-#include "trestle/train/stage_optimizer.h"
 #include "trestle/train/trainer.h"
 
 // Inside of the trainer. Not installed.
@@ -31,8 +31,8 @@ struct TrainingSetup {
 
   RunRanks ranks;
   recipe::Recipe recipe;  // as given, with the paths of the data that were found
-  std::optional<recipe::DeepspeedConfig> deepspeed;  // where the run has one
-  std::unique_ptr<Progress> silent;                  // where the hooks have no progress
+  std::optional<deepspeed::DeepspeedConfig> deepspeed;  // where the run has one
+  std::unique_ptr<Progress> silent;                     // where the hooks have no progress
   Progress& progress;
   std::vector<Device> devices;  // of this rank
   Task task;

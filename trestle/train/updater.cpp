@@ -34,8 +34,7 @@ Updater::Updater(TrainingSetup& setup)
                       .steps_per_epoch = setup.plan.optimizer_steps_per_epoch(),
                       .max_steps = setup.recipe.train.max_steps}),
       scaler_(make_scaler(setup)) {
-  if (setup.deepspeed && setup.deepspeed->schedule)
-    rate_.follow(deepspeed::rate_options(*setup.deepspeed->schedule));
+  if (setup.deepspeed && setup.deepspeed->schedule) rate_.follow(*setup.deepspeed->schedule);
 }
 
 void Updater::prepare(const StepPlace& place) {

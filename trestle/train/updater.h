@@ -7,7 +7,7 @@
 
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/precision/gradient_scaler.h"
-#include "trestle/train/run_rate.h"
+#include "trestle/train/optimizers/run_rate.h"
 #include "trestle/train/training_setup.h"
 
 // Inside of the trainer. Not installed.

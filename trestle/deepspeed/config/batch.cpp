@@ -1,7 +1,7 @@
 #include "trestle/base/text.h"
 #include "trestle/deepspeed/config/sections.h"
 
-namespace trestle::recipe::deepspeed {
+namespace trestle::deepspeed {
 
 namespace {
 
@@ -54,4 +54,4 @@ void derive_batch(const Batch& given, Reading reading) {
   config.train_batch = config.micro_batch * config.accumulate * config.ranks;
 }
 
-}  // namespace trestle::recipe::deepspeed
+}  // namespace trestle::deepspeed

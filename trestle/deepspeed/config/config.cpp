@@ -8,12 +8,9 @@
 #include "trestle/base/text.h"
 #include "trestle/deepspeed/config/sections.h"
 
-namespace trestle::recipe {
+namespace trestle::deepspeed {
 
 namespace {
-
-using deepspeed::Json;
-using deepspeed::Reading;
 
 constexpr int most_ranks = 1'000'000;
 constexpr int deepest = 32;  // a deeper value takes stack for each level
@@ -28,7 +25,7 @@ Json parse(std::string_view bytes, const std::string& file) {
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      twice = deepspeed::shown(parsed);
+      twice = shown(parsed);
     return true;
   };
   // The parser would stop at a zero byte and ignore the rest.
@@ -92,15 +89,15 @@ DeepspeedConfig parse_deepspeed_config(std::string_view json, const std::string&
   DeepspeedConfig config;
   config.file = file;
   config.ranks = ranks;
-  deepspeed::Problems problems(file);
-  deepspeed::read_file_object(parse(json, file), {config, problems});
+  Problems problems(file);
+  read_file_object(parse(json, file), {config, problems});
   check_together({config, problems});
   problems.throw_if_any();
   settle_momentum(config);
   return config;
 }
 
-std::string deepspeed::read_bytes(const std::filesystem::path& path) {
+std::string read_bytes(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path))
     throw UsageError(text(path.string(), ": no such configuration file"),
                      {.hint = "Name DeepSpeed's JSON file, for example ds_config.json."});
@@ -110,7 +107,7 @@ std::string deepspeed::read_bytes(const std::filesystem::path& path) {
 }
 
 DeepspeedConfig read_deepspeed_config(const std::filesystem::path& path, int ranks) {
-  return parse_deepspeed_config(deepspeed::read_bytes(path), path.string(), ranks);
+  return parse_deepspeed_config(read_bytes(path), path.string(), ranks);
 }
 
-}  // namespace trestle::recipe
+}  // namespace trestle::deepspeed

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trestle/deepspeed/config/rate.h"
 #include "trestle/optim/options/optimizer_options.h"
 
 // A run as described by DeepSpeed's JSON configuration. Needs no torch.
@@ -16,7 +17,7 @@
 //
 // Members have the names and units used elsewhere in trestle. Keys that the file leaves out have
 // DeepSpeed's defaults. docs/deepspeed.md lists the keys and their meaning.
-namespace trestle::recipe {
+namespace trestle::deepspeed {
 
 // The loss scale of fp16.
 struct DeepspeedScaler {
@@ -28,29 +29,6 @@ struct DeepspeedScaler {
   // True: every good step restarts the count of overflows. False: only a growth of the scale does.
   bool consecutive_hysteresis = false;
   double lowest_scale = 1;
-};
-
-// One of DeepSpeed's schedules, with its names. Only the members of its type are used.
-struct DeepspeedSchedule {
-  std::string type;  // WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest
-  // WarmupLR, WarmupDecayLR. WarmupCosineLR has multiples of the optimizer's rate instead.
-  double warmup_min_lr = 0, warmup_max_lr = 1e-3;
-  double warmup_min_ratio = 0, cos_min_ratio = 1e-4;
-  std::int64_t warmup_num_steps = 1000;
-  std::string warmup_type = "log";   // or linear
-  std::int64_t total_num_steps = 0;  // WarmupDecayLR, WarmupCosineLR
-  // OneCycle
-  double cycle_min_lr = 0, cycle_max_lr = 0;
-  std::int64_t cycle_first_step_size = 2000, cycle_second_step_size = 2000;
-  std::int64_t cycle_first_stair_count = 0, cycle_second_stair_count = 0;
-  std::int64_t decay_step_size = 0;
-  double decay_lr_rate = 0;
-  bool cycle_momentum = true;
-  double cycle_min_mom = 0.8, cycle_max_mom = 0.9, decay_mom_rate = 0;
-  // LRRangeTest
-  double lr_range_test_min_lr = 1e-3, lr_range_test_step_rate = 1;
-  std::int64_t lr_range_test_step_size = 2000;
-  bool lr_range_test_staircase = false;
 };
 
 struct DeepspeedConfig {
@@ -102,4 +80,4 @@ struct DeepspeedOwn {
 // The resolved configuration as text, a line for each setting, and the keys without effect.
 std::string to_text(const DeepspeedConfig& config, const DeepspeedOwn& own = {});
 
-}  // namespace trestle::recipe
+}  // namespace trestle::deepspeed

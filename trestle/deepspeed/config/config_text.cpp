@@ -6,7 +6,7 @@
 #include "trestle/base/units.h"
 #include "trestle/deepspeed/config/config.h"
 
-namespace trestle::recipe {
+namespace trestle::deepspeed {
 
 namespace {
 
@@ -129,4 +129,4 @@ std::string to_text(const DeepspeedConfig& config, const DeepspeedOwn& own) {
   return out.str();
 }
 
-}  // namespace trestle::recipe
+}  // namespace trestle::deepspeed

@@ -9,7 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
-namespace trestle::recipe::deepspeed {
+namespace trestle::deepspeed {
 
 namespace {
 
@@ -221,4 +221,4 @@ std::string small_letters(std::string_view text) {
   return small;
 }
 
-}  // namespace trestle::recipe::deepspeed
+}  // namespace trestle::deepspeed

@@ -13,7 +13,7 @@
 #include "trestle/deepspeed/config/config.h"
 
 // Reads an object of DeepSpeed's JSON by a list of its keys. Not installed.
-namespace trestle::recipe::deepspeed {
+namespace trestle::deepspeed {
 
 using Json = nlohmann::ordered_json;
 using Value = std::variant<bool, std::int64_t, double, std::string, std::array<double, 2>>;
@@ -83,4 +83,4 @@ std::string shown(const Json& json);
 // The text in lower case.
 std::string small_letters(std::string_view text);
 
-}  // namespace trestle::recipe::deepspeed
+}  // namespace trestle::deepspeed

@@ -6,7 +6,7 @@
 #include "trestle/base/text.h"
 #include "trestle/deepspeed/config/sections.h"
 
-namespace trestle::recipe::deepspeed {
+namespace trestle::deepspeed {
 
 namespace {
 
@@ -108,4 +108,4 @@ void read_optimizer(const Json& json, Reading reading) {
     reading.problems.add(unknown_optimizer(typed->type));
 }
 
-}  // namespace trestle::recipe::deepspeed
+}  // namespace trestle::deepspeed

@@ -10,28 +10,31 @@
 #include "trestle/base/text.h"
 #include "trestle/deepspeed/config/rates/rates.h"
 
-namespace trestle::optim {
+namespace trestle::deepspeed {
 
 namespace {
 
 using Check = rates::DeepspeedCheck;
 
-struct DeepspeedSchedule {
+struct RateFunctions {
   std::string_view name;
-  double (*rate)(const DeepspeedRateOptions&, double base, std::int64_t step);
-  void (*check)(const DeepspeedRateOptions&, const Check&);
-  double (*momentum)(const DeepspeedRateOptions&, std::int64_t step) = nullptr;
+  double (*rate)(const DeepspeedSchedule&, double base, std::int64_t step);
+  void (*check)(const DeepspeedSchedule&, const Check&);
+  double (*momentum)(const DeepspeedSchedule&, std::int64_t step) = nullptr;
 };
-constexpr std::array known_deepspeed_schedules = {
-    DeepspeedSchedule{"WarmupLR", rates::deepspeed_warm_up, rates::check_deepspeed_warm_up},
-    DeepspeedSchedule{"WarmupDecayLR", rates::deepspeed_warm_up_decay,
-                      rates::check_deepspeed_warm_up_decay},
-    DeepspeedSchedule{"WarmupCosineLR", rates::deepspeed_warm_up_cosine,
-                      rates::check_deepspeed_warm_up_cosine},
-    DeepspeedSchedule{"OneCycle", rates::deepspeed_one_cycle, rates::check_deepspeed_one_cycle,
-                      rates::deepspeed_one_cycle_momentum},
-    DeepspeedSchedule{"LRRangeTest", rates::deepspeed_range_test,
-                      rates::check_deepspeed_range_test}};
+constexpr std::array rate_functions = {
+    RateFunctions{"WarmupLR", rates::deepspeed_warm_up, rates::check_deepspeed_warm_up},
+    RateFunctions{"WarmupDecayLR", rates::deepspeed_warm_up_decay,
+                  rates::check_deepspeed_warm_up_decay},
+    RateFunctions{"WarmupCosineLR", rates::deepspeed_warm_up_cosine,
+                  rates::check_deepspeed_warm_up_cosine},
+    RateFunctions{"OneCycle", rates::deepspeed_one_cycle, rates::check_deepspeed_one_cycle,
+                  rates::deepspeed_one_cycle_momentum},
+    RateFunctions{"LRRangeTest", rates::deepspeed_range_test, rates::check_deepspeed_range_test}};
+
+const RateFunctions& functions_of(const DeepspeedSchedule& schedule) {
+  return choose("DeepSpeed schedule", schedule.type, rate_functions);
+}
 
 void check_step(std::int64_t step) {
   if (step < 0) throw UsageError(text("step ", step, " is negative: steps are counted from 0"));
@@ -39,38 +42,34 @@ void check_step(std::int64_t step) {
 
 }  // namespace
 
-DeepspeedRate::DeepspeedRate(double base, DeepspeedRateOptions options)
-    : base_(base), options_(std::move(options)) {
-  const DeepspeedSchedule& schedule =
-      choose("DeepSpeed schedule", options_.type, known_deepspeed_schedules);
+DeepspeedRate::DeepspeedRate(double base, DeepspeedSchedule schedule)
+    : base_(base), schedule_(std::move(schedule)) {
+  const RateFunctions& functions = functions_of(schedule_);
   const auto check = [&](bool holds, const char* what, double value, const char* range) {
     if (!holds || !std::isfinite(value))
-      throw UsageError(text("schedule '", options_.type, "': ", what, " = ", value, " is not ",
+      throw UsageError(text("schedule '", schedule_.type, "': ", what, " = ", value, " is not ",
                             holds ? "finite" : range));
   };
   check(base >= 0, "the optimizer's rate", base, "at least 0");
-  schedule.check(options_, check);
+  functions.check(schedule_, check);
 }
 
 double DeepspeedRate::at(std::int64_t step) const {
   check_step(step);
-  return choose("DeepSpeed schedule", options_.type, known_deepspeed_schedules)
-      .rate(options_, base_, step);
+  return functions_of(schedule_).rate(schedule_, base_, step);
 }
 
 std::optional<double> DeepspeedRate::momentum_at(std::int64_t step) const {
   check_step(step);
-  const DeepspeedSchedule& schedule =
-      choose("DeepSpeed schedule", options_.type, known_deepspeed_schedules);
-  if (schedule.momentum == nullptr || !options_.cycle_momentum) return std::nullopt;
-  return schedule.momentum(options_, step);
+  const RateFunctions& functions = functions_of(schedule_);
+  if (functions.momentum == nullptr || !schedule_.cycle_momentum) return std::nullopt;
+  return functions.momentum(schedule_, step);
 }
 
 std::vector<std::string> deepspeed_schedules() {
   std::vector<std::string> names;
-  for (const DeepspeedSchedule& schedule : known_deepspeed_schedules)
-    names.emplace_back(schedule.name);
+  for (const RateFunctions& functions : rate_functions) names.emplace_back(functions.name);
   return names;
 }
 
-}  // namespace trestle::optim
+}  // namespace trestle::deepspeed

@@ -20,9 +20,10 @@
 //
 // DeepSpeed advances its schedule after each optimizer step, and its warm-up starts to count at the
 // second step. Steps 0 and 1 both have the lowest rate.
-namespace trestle::optim {
+namespace trestle::deepspeed {
 
-struct DeepspeedRateOptions {
+// One schedule with DeepSpeed's names. Only the members of its type are used.
+struct DeepspeedSchedule {
   std::string type = "WarmupLR";  // one of deepspeed_schedules()
   // WarmupLR: rises from the lowest to the highest rate and stays there. WarmupDecayLR: then falls
   // linearly until step total_num_steps + 1.
@@ -53,7 +54,7 @@ class DeepspeedRate {
  public:
   // `base` is the optimizer's own rate, which only WarmupCosineLR uses. Throws UsageError for an
   // unknown type, with the nearest name, and for numbers out of range.
-  DeepspeedRate(double base, DeepspeedRateOptions options);
+  DeepspeedRate(double base, DeepspeedSchedule schedule);
 
   // The rate of an optimizer step, counted from 0.
   double at(std::int64_t step) const;
@@ -64,10 +65,10 @@ class DeepspeedRate {
 
  private:
   double base_;
-  DeepspeedRateOptions options_;
+  DeepspeedSchedule schedule_;
 };
 
 // The known types.
 std::vector<std::string> deepspeed_schedules();
 
-}  // namespace trestle::optim
+}  // namespace trestle::deepspeed

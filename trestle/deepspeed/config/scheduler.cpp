@@ -4,7 +4,7 @@
 #include "trestle/base/text.h"
 #include "trestle/deepspeed/config/sections.h"
 
-namespace trestle::recipe::deepspeed {
+namespace trestle::deepspeed {
 
 namespace {
 
@@ -115,4 +115,4 @@ void read_scheduler(const Json& json, Reading reading) {
                             " Known are ", join(names, ", "), "."));
 }
 
-}  // namespace trestle::recipe::deepspeed
+}  // namespace trestle::deepspeed

@@ -4,7 +4,7 @@
 
 #include "trestle/base/text.h"
 
-namespace trestle::recipe::deepspeed {
+namespace trestle::deepspeed {
 
 namespace {
 
@@ -159,4 +159,4 @@ void read_file_object(const Json& json, Reading reading) {
   if (terms_are_read) derive_batch(batch, reading);
 }
 
-}  // namespace trestle::recipe::deepspeed
+}  // namespace trestle::deepspeed

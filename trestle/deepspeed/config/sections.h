@@ -7,7 +7,7 @@
 #include "trestle/deepspeed/config/keys.h"
 
 // The sections of DeepSpeed's JSON. Not installed.
-namespace trestle::recipe::deepspeed {
+namespace trestle::deepspeed {
 
 // The whole content of a configuration. Throws UsageError if it is not a file.
 std::string read_bytes(const std::filesystem::path& path);
@@ -37,4 +37,4 @@ std::optional<Typed> read_typed(const Json& json, const std::string& path, Keys 
 void read_optimizer(const Json& json, Reading reading);
 void read_scheduler(const Json& json, Reading reading);
 
-}  // namespace trestle::recipe::deepspeed
+}  // namespace trestle::deepspeed

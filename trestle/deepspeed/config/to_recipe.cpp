@@ -8,17 +8,16 @@
 #include "trestle/deepspeed/config/sections.h"
 #include "trestle/recipe/recipe_fields.h"
 
-namespace trestle::recipe {
+namespace trestle::deepspeed {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
 // Maps a file that read_deepspeed_config() has parsed to changes of a recipe.
 class Mapping {
  public:
-  Mapping(DeepspeedConfig config, Json json, const Recipe& recipe)
+  Mapping(DeepspeedConfig config, Json json, const recipe::Recipe& recipe)
       : config_(std::move(config)), json_(std::move(json)), recipe_(recipe) {
     map_batch();
     map_mesh();
@@ -35,7 +34,9 @@ class Mapping {
   void set(const std::string& field, const std::string& value) {
     changes.emplace_back(field, value);
   }
-  void set(const std::string& field, double value) { set(field, to_toml(FieldValue(value))); }
+  void set(const std::string& field, double value) {
+    set(field, recipe::to_toml(recipe::FieldValue(value)));
+  }
   void set_switch(const std::string& field, bool value) { set(field, value ? "true" : "false"); }
 
   void map_batch() {
@@ -50,7 +51,7 @@ class Mapping {
                                                          : config_.ranks;
     set("mesh.replicate", text(config_.ranks / shard));
     set("mesh.shard", text(shard));
-    set("mesh.shard_level", shard > 1 ? config_.level() : Recipe::Mesh().shard_level);
+    set("mesh.shard_level", shard > 1 ? config_.level() : recipe::Recipe::Mesh().shard_level);
     if (config_.stage > 0 && shard == 1)
       config_.without_effect.push_back(text("zero_optimization.stage ", config_.stage,
                                             ": there is only one rank, so nothing is sharded"));
@@ -72,15 +73,15 @@ class Mapping {
     if (has("gradient_clipping")) {
       set("optimizer.clip_grad_norm", config_.clip_grad_norm);
     } else if (recipe_.optimizer.clip_grad_norm > 0) {
-      own_.clipping =
-          text("a gradient norm above ", to_toml(FieldValue(recipe_.optimizer.clip_grad_norm)),
-               ", from the recipe");
+      own_.clipping = text("a gradient norm above ",
+                           recipe::to_toml(recipe::FieldValue(recipe_.optimizer.clip_grad_norm)),
+                           ", from the recipe");
     }
     if (config_.optimizer) {
       set("optimizer.name", config_.optimizer->name);
       for (const optim::OptimizerOption& option : optim::optimizer_option_table)
         optim::with_value(option, *config_.optimizer, [&](const auto& value) {
-          set("optimizer." + std::string(option.name), to_toml(FieldValue(value)));
+          set("optimizer." + std::string(option.name), recipe::to_toml(recipe::FieldValue(value)));
         });
     } else {
       own_.optimizer = recipe_.optimizer.name + ", from the recipe";
@@ -106,13 +107,13 @@ class Mapping {
 
   DeepspeedConfig config_;
   const Json json_;
-  const Recipe& recipe_;
+  const recipe::Recipe& recipe_;
   DeepspeedOwn own_;
 };
 
 std::string flag_of(const std::string& name) {
-  const Field& field = *find_field(name);
-  std::string flag = key_is_unique(field) ? field.key : name;
+  const recipe::Field& field = *recipe::find_field(name);
+  std::string flag = recipe::key_is_unique(field) ? field.key : name;
   std::ranges::replace(flag, '_', '-');
   return "--" + flag;
 }
@@ -122,7 +123,7 @@ void refuse_out_of_range(const Changes& changes, const std::string& file) {
   std::vector<std::string> problems;
   for (const auto& [name, value] : changes) {
     try {
-      parse_value(*find_field(name), value);
+      recipe::parse_value(*recipe::find_field(name), value);
     } catch (const UsageError& error) {
       problems.push_back(text(file, ": in a recipe, ", error.what()));
     }
@@ -130,16 +131,16 @@ void refuse_out_of_range(const Changes& changes, const std::string& file) {
   if (!problems.empty()) throw UsageError(join(problems, "\n"));
 }
 
-void refuse_contradictions(const Recipe& recipe, const Changes& changes, const Changes& given,
-                           const std::string& file) {
+void refuse_contradictions(const recipe::Recipe& recipe, const Changes& changes,
+                           const Changes& given, const std::string& file) {
   std::vector<std::string> problems;
   for (const auto& [name, value] : changes) {
     if (std::ranges::none_of(given, [&](const auto& flag) { return flag.first == name; })) continue;
-    const Field& field = *find_field(name);
-    const FieldValue asked = field.get(recipe), said = parse_value(field, value);
+    const recipe::Field& field = *recipe::find_field(name);
+    const recipe::FieldValue asked = field.get(recipe), said = recipe::parse_value(field, value);
     if (asked != said)
-      problems.push_back(text(flag_of(name), " ", to_toml(asked), " contradicts ", file,
-                              ", which sets ", to_toml(said)));
+      problems.push_back(text(flag_of(name), " ", recipe::to_toml(asked), " contradicts ", file,
+                              ", which sets ", recipe::to_toml(said)));
   }
   if (!problems.empty())
     throw UsageError(join(problems, "\n"),
@@ -147,7 +148,7 @@ void refuse_contradictions(const Recipe& recipe, const Changes& changes, const C
 }
 
 // Rejects a second schedule, which would be ignored.
-void refuse_other_schedules(const Recipe& recipe, const std::string& type) {
+void refuse_other_schedules(const recipe::Recipe& recipe, const std::string& type) {
   const auto& optimizer = recipe.optimizer;
   std::vector<std::string> also;
   if (optimizer.learning_rate_schedule != "constant")
@@ -162,13 +163,13 @@ void refuse_other_schedules(const Recipe& recipe, const std::string& type) {
 
 }  // namespace
 
-DeepspeedRun deepspeed_run(const std::filesystem::path& file, const Recipe& recipe, int ranks,
-                           const Changes& given) {
+DeepspeedRun deepspeed_run(const std::filesystem::path& file, const recipe::Recipe& recipe,
+                           int ranks, const Changes& given) {
   const int stages = static_cast<int>(std::max<std::int64_t>(recipe.mesh.pipeline, 1));
   if (ranks % stages != 0)
     throw UsageError(text("[mesh] has pipeline = ", stages,
                           ", which does not divide the number of ranks, ", ranks, " ranks"));
-  const std::string bytes = deepspeed::read_bytes(file);  // read once, because it may be a pipe
+  const std::string bytes = read_bytes(file);  // read once, because it may be a pipe
   // First, because its errors name the file and what to do.
   DeepspeedConfig config = parse_deepspeed_config(bytes, file.string(), ranks / stages);
   Mapping mapping(std::move(config),
@@ -179,7 +180,7 @@ DeepspeedRun deepspeed_run(const std::filesystem::path& file, const Recipe& reci
   return {std::move(mapping.changes), mapping.description()};
 }
 
-std::optional<DeepspeedConfig> deepspeed_config_of(const Recipe& recipe) {
+std::optional<DeepspeedConfig> deepspeed_config_of(const recipe::Recipe& recipe) {
   if (recipe.train.deepspeed_config.empty()) return std::nullopt;
   DeepspeedConfig config =
       parse_deepspeed_config(recipe.train.deepspeed_config, "'deepspeed_config' in [train]", 1);
@@ -191,4 +192,4 @@ bool has_rates_of_its_own(const DeepspeedSchedule& schedule) {
   return schedule.type != "WarmupCosineLR";  // its rates are multiples of the optimizer's
 }
 
-}  // namespace trestle::recipe
+}  // namespace trestle::deepspeed

@@ -1,7 +1,7 @@
 #include "trestle/base/text.h"
 #include "trestle/deepspeed/config/sections.h"
 
-namespace trestle::recipe::deepspeed {
+namespace trestle::deepspeed {
 
 namespace {
 
@@ -135,4 +135,4 @@ void read_zero(const Json& json, Reading reading) {
   config.shard_ranks = shard_ranks > 0 ? shard_ranks : 0;
 }
 
-}  // namespace trestle::recipe::deepspeed
+}  // namespace trestle::deepspeed

@@ -1,66 +1,52 @@
 #include "trestle/pipeline/execute/clip_over_ranks.h"
 
-#include <ATen/Functions.h>
-
-#include <algorithm>
-#include <array>
-#include <cstring>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
 #include "trestle/base/error.h"
 #include "trestle/comm/fail_on_error.h"
+#include "trestle/gradient_norm/stage_norms.h"
 #include "trestle/optim/gradient_norms.h"
 
 namespace trestle::pipeline {
 namespace {
 
-using NormRow = std::array<double, 3>;
-
-// The rows that this rank sends: two with its arguments, and a row {stage, dtype, norm} a gradient.
-std::vector<NormRow> own_norm_rows(const StageList& stages, double max_norm,
-                                   const optim::ClipGradNormOptions& options) {
+// The arguments of the call travel as the norms of stages before the first one, so that one
+// collective carries both.
+std::vector<gradient_norm::StageNorm> arguments_as_norms(
+    double max_norm, const optim::ClipGradNormOptions& options) {
   optim::check_clipping(max_norm, options);
-  std::vector<NormRow> rows = {{-2, options.p, max_norm},
-                               {-1, options.error_if_nonfinite ? 1.0 : 0.0, 0}};
-  for (const auto& stage : stages) {
+  return {{.stage = -3, .norm = {.value = options.p}},
+          {.stage = -2, .norm = {.value = max_norm}},
+          {.stage = -1, .norm = {.value = options.error_if_nonfinite ? 1.0 : 0.0}}};
+}
+constexpr std::size_t argument_count = 3;
+
+std::vector<gradient_norm::StageNorm> own_norms(const StageList& stages, double max_norm,
+                                                const optim::ClipGradNormOptions& options) {
+  std::vector<gradient_norm::StageNorm> own = arguments_as_norms(max_norm, options);
+  for (const auto& stage : stages)
     for (const auto& norm : optim::gradient_norms(stage.parameters(), options.p))
-      rows.push_back(
-          {static_cast<double>(stage.index()), static_cast<double>(norm.dtype), norm.value});
-  }
-  return rows;
+      own.push_back({stage.index(), norm});
+  return own;
 }
 
-// The rows of all ranks, in the order of their first number.
-std::vector<NormRow> gather_norm_rows(const comm::Group& group, const std::vector<NormRow>& own) {
-  const at::Tensor mine = at::empty({static_cast<std::int64_t>(own.size()), 3}, at::kDouble);
-  std::memcpy(mine.mutable_data_ptr(), own.data(), own.size() * sizeof(NormRow));
-  const at::Tensor all = at::cat(group.all_gather_uneven(mine));
-  std::vector<NormRow> rows(static_cast<std::size_t>(all.size(0)));
-  std::memcpy(rows.data(), all.const_data_ptr(), rows.size() * sizeof(NormRow));
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const auto& a, const auto& b) { return a[0] < b[0]; });
-  return rows;
-}
-
-// In the order of the stages, so that the total has the same bits as in one process.
+// The norms of all ranks' gradients.
 std::vector<optim::GradientNorm> gather_norms(const comm::Group& group, const StageList& stages,
                                               double max_norm,
                                               const optim::ClipGradNormOptions& options) {
-  const auto own =
-      comm::fail_on_error(group, [&] { return own_norm_rows(stages, max_norm, options); });
-  const auto rows = gather_norm_rows(group, own);
+  const auto own = comm::fail_on_error(group, [&] { return own_norms(stages, max_norm, options); });
+  auto norms = gradient_norm::in_stage_order(gradient_norm::gather_stage_norms(group, own));
   const auto ranks = static_cast<std::size_t>(group.size());
-  for (std::size_t i = 0; i < 2 * ranks; ++i) {
-    if (rows[i] != rows[i < ranks ? 0 : ranks])
+  const std::size_t arguments = argument_count * ranks;
+  for (std::size_t i = 0; i < arguments; ++i) {
+    if (norms[i].value != norms[i - i % ranks].value)
       throw UsageError(
           "the ranks of a pipeline clip or measure its gradients in different ways",
           {.rank = group.rank(), .hint = "Give all ranks the same maximum, p and options."});
   }
-  std::vector<optim::GradientNorm> norms;
-  for (std::size_t i = 2 * ranks; i < rows.size(); ++i)
-    norms.push_back(
-        {.value = rows[i][2], .dtype = static_cast<at::ScalarType>(static_cast<int>(rows[i][1]))});
+  norms.erase(norms.begin(), norms.begin() + static_cast<std::ptrdiff_t>(arguments));
   return norms;
 }
 

@@ -9,6 +9,7 @@
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/gradient_norm/sharded_norm.h"
 #include "trestle/optim/gradient_norms.h"
@@ -169,10 +170,10 @@ void ShardEngine::gather_stepped() {
 
 // The trained parameters in the order in which rank 0 saw their gradients come.
 std::vector<std::size_t> ShardEngine::observed_order() const {
-  std::string numbers;
+  std::vector<std::size_t> observed;
   for (const auto& [group, index] : reducer_->observed_order())
     for (std::size_t i = 0; i < trained_.size(); ++i)
-      if (trained_[i].second.is_same(groups_[group]->parameter(index))) numbers += text(i, " ");
+      if (trained_[i].second.is_same(groups_[group]->parameter(index))) observed.push_back(i);
   std::vector<std::size_t> order;
   std::vector<bool> known(trained_.size(), false);
   const auto add = [&](std::size_t i) {
@@ -180,8 +181,7 @@ std::vector<std::size_t> ShardEngine::observed_order() const {
     known[i] = true;
     order.push_back(i);
   };
-  for (const std::string& number : split(ranks_.all.broadcast_bytes(numbers, 0), ' '))
-    if (!number.empty()) add(std::stoul(number));
+  for (const std::size_t i : comm::broadcast_value(ranks_.all, observed, 0)) add(i);
   for (std::size_t i = trained_.size(); i > 0; --i) add(i - 1);
   return order;
 }

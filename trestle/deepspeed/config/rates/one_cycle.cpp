@@ -2,16 +2,16 @@
 
 #include "trestle/deepspeed/config/rates/rates.h"
 
-namespace trestle::optim::rates {
+namespace trestle::deepspeed::rates {
 
 namespace {
 
-std::int64_t cycle_steps(const DeepspeedRateOptions& options) {
+std::int64_t cycle_steps(const DeepspeedSchedule& options) {
   return options.cycle_first_step_size + options.cycle_second_step_size;
 }
 
 // The height of the cycle at a step, from 0 to 1.
-double height(const DeepspeedRateOptions& options, std::int64_t step) {
+double height(const DeepspeedSchedule& options, std::int64_t step) {
   const std::int64_t all = cycle_steps(options), at = step % all;
   const bool rises = at <= options.cycle_first_step_size;
   const auto size =
@@ -24,7 +24,7 @@ double height(const DeepspeedRateOptions& options, std::int64_t step) {
 }
 
 // The number of decay intervals since the end of the cycle; 0 without decay.
-double decayed(const DeepspeedRateOptions& options, std::int64_t step) {
+double decayed(const DeepspeedSchedule& options, std::int64_t step) {
   if (options.decay_step_size == 0) return 0;
   return static_cast<double>(step - cycle_steps(options)) /
          static_cast<double>(options.decay_step_size);
@@ -32,20 +32,20 @@ double decayed(const DeepspeedRateOptions& options, std::int64_t step) {
 
 }  // namespace
 
-double deepspeed_one_cycle(const DeepspeedRateOptions& options, double, std::int64_t step) {
+double deepspeed_one_cycle(const DeepspeedSchedule& options, double, std::int64_t step) {
   const double low = options.cycle_min_lr, high = options.cycle_max_lr;
   if (step <= cycle_steps(options)) return low + (high - low) * height(options, step);
   return low / (1 + options.decay_lr_rate * decayed(options, step));
 }
 
-double deepspeed_one_cycle_momentum(const DeepspeedRateOptions& options, std::int64_t step) {
+double deepspeed_one_cycle_momentum(const DeepspeedSchedule& options, std::int64_t step) {
   const double low = options.cycle_min_mom, high = options.cycle_max_mom;
   if (step == 0) return low;
   if (step <= cycle_steps(options)) return high - (high - low) * height(options, step);
   return high * (1 + options.decay_mom_rate * decayed(options, step));
 }
 
-void check_deepspeed_one_cycle(const DeepspeedRateOptions& options, const DeepspeedCheck& check) {
+void check_deepspeed_one_cycle(const DeepspeedSchedule& options, const DeepspeedCheck& check) {
   const auto at_least = [&](std::int64_t least, const char* what, std::int64_t value) {
     check(value >= least, what, static_cast<double>(value),
           least == 1 ? "at least 1" : "at least 0");
@@ -64,4 +64,4 @@ void check_deepspeed_one_cycle(const DeepspeedRateOptions& options, const Deepsp
   check(share(options.cycle_max_mom), "cycle_max_mom", options.cycle_max_mom, "in [0, 1)");
 }
 
-}  // namespace trestle::optim::rates
+}  // namespace trestle::deepspeed::rates

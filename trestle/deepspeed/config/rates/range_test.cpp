@@ -2,16 +2,16 @@
 
 #include "trestle/deepspeed/config/rates/rates.h"
 
-namespace trestle::optim::rates {
+namespace trestle::deepspeed::rates {
 
-double deepspeed_range_test(const DeepspeedRateOptions& options, double, std::int64_t step) {
+double deepspeed_range_test(const DeepspeedSchedule& options, double, std::int64_t step) {
   double intervals =
       static_cast<double>(step) / static_cast<double>(options.lr_range_test_step_size);
   if (options.lr_range_test_staircase) intervals = std::floor(intervals);
   return options.lr_range_test_min_lr * (1 + options.lr_range_test_step_rate * intervals);
 }
 
-void check_deepspeed_range_test(const DeepspeedRateOptions& options, const DeepspeedCheck& check) {
+void check_deepspeed_range_test(const DeepspeedSchedule& options, const DeepspeedCheck& check) {
   check(options.lr_range_test_min_lr >= 0, "lr_range_test_min_lr", options.lr_range_test_min_lr,
         "at least 0");
   check(options.lr_range_test_step_rate >= 0, "lr_range_test_step_rate",
@@ -20,4 +20,4 @@ void check_deepspeed_range_test(const DeepspeedRateOptions& options, const Deeps
         static_cast<double>(options.lr_range_test_step_size), "at least 1");
 }
 
-}  // namespace trestle::optim::rates
+}  // namespace trestle::deepspeed::rates

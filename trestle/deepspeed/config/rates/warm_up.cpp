@@ -7,7 +7,7 @@
 #include "trestle/base/choose.h"
 #include "trestle/deepspeed/config/rates/rates.h"
 
-namespace trestle::optim::rates {
+namespace trestle::deepspeed::rates {
 
 namespace {
 
@@ -24,52 +24,51 @@ constexpr std::array rises = {Rise{"log",
                                      return static_cast<double>(done) / static_cast<double>(steps);
                                    }}};
 
-std::int64_t warm_up_steps(const DeepspeedRateOptions& options) {
+std::int64_t warm_up_steps(const DeepspeedSchedule& options) {
   return std::max<std::int64_t>(2, options.warmup_num_steps);
 }
 
 // The share of the rise at a step; nothing after the rise.
-std::optional<double> risen(const DeepspeedRateOptions& options, std::int64_t step) {
+std::optional<double> risen(const DeepspeedSchedule& options, std::int64_t step) {
   const std::int64_t steps = warm_up_steps(options), done = std::max<std::int64_t>(step - 1, 0);
   if (done >= steps) return std::nullopt;
   return choose("warmup_type", options.warmup_type, rises).share(done, steps);
 }
 
-double between(const DeepspeedRateOptions& options, double share) {
+double between(const DeepspeedSchedule& options, double share) {
   return options.warmup_min_lr + (options.warmup_max_lr - options.warmup_min_lr) * share;
 }
 
 // The number of steps from the end of the rise to the end of the schedule.
-double falling_steps(const DeepspeedRateOptions& options) {
+double falling_steps(const DeepspeedSchedule& options) {
   const std::int64_t steps = options.total_num_steps - warm_up_steps(options);
   return static_cast<double>(std::max<std::int64_t>(1, steps));
 }
 
-void check_rise(const DeepspeedRateOptions& options, const DeepspeedCheck& check) {
+void check_rise(const DeepspeedSchedule& options, const DeepspeedCheck& check) {
   choose("warmup_type", options.warmup_type, rises);
   check(options.warmup_num_steps >= 1, "warmup_num_steps",
         static_cast<double>(options.warmup_num_steps), "at least 1");
 }
 
-void check_total(const DeepspeedRateOptions& options, const DeepspeedCheck& check) {
+void check_total(const DeepspeedSchedule& options, const DeepspeedCheck& check) {
   check(options.total_num_steps >= 1, "total_num_steps",
         static_cast<double>(options.total_num_steps), "at least 1");
 }
 
 }  // namespace
 
-double deepspeed_warm_up(const DeepspeedRateOptions& options, double, std::int64_t step) {
+double deepspeed_warm_up(const DeepspeedSchedule& options, double, std::int64_t step) {
   return between(options, risen(options, step).value_or(1));
 }
 
-double deepspeed_warm_up_decay(const DeepspeedRateOptions& options, double, std::int64_t step) {
+double deepspeed_warm_up_decay(const DeepspeedSchedule& options, double, std::int64_t step) {
   if (const auto share = risen(options, step)) return between(options, *share);
   const auto left = static_cast<double>(options.total_num_steps - (step - 1));
   return between(options, std::max(0.0, left / falling_steps(options)));
 }
 
-double deepspeed_warm_up_cosine(const DeepspeedRateOptions& options, double base,
-                                std::int64_t step) {
+double deepspeed_warm_up_cosine(const DeepspeedSchedule& options, double base, std::int64_t step) {
   if (step == 0) return 0;
   if (const auto share = risen(options, step))
     return base * (options.warmup_min_ratio + *share * (1 - options.warmup_min_ratio));
@@ -79,24 +78,22 @@ double deepspeed_warm_up_cosine(const DeepspeedRateOptions& options, double base
   return base * std::max(0.0, options.cos_min_ratio + (1 - options.cos_min_ratio) * height);
 }
 
-void check_deepspeed_warm_up(const DeepspeedRateOptions& options, const DeepspeedCheck& check) {
+void check_deepspeed_warm_up(const DeepspeedSchedule& options, const DeepspeedCheck& check) {
   check_rise(options, check);
   check(options.warmup_min_lr >= 0, "warmup_min_lr", options.warmup_min_lr, "at least 0");
   check(options.warmup_max_lr >= 0, "warmup_max_lr", options.warmup_max_lr, "at least 0");
 }
 
-void check_deepspeed_warm_up_decay(const DeepspeedRateOptions& options,
-                                   const DeepspeedCheck& check) {
+void check_deepspeed_warm_up_decay(const DeepspeedSchedule& options, const DeepspeedCheck& check) {
   check_deepspeed_warm_up(options, check);
   check_total(options, check);
 }
 
-void check_deepspeed_warm_up_cosine(const DeepspeedRateOptions& options,
-                                    const DeepspeedCheck& check) {
+void check_deepspeed_warm_up_cosine(const DeepspeedSchedule& options, const DeepspeedCheck& check) {
   check_rise(options, check);
   check_total(options, check);
   check(options.warmup_min_ratio >= 0, "warmup_min_ratio", options.warmup_min_ratio, "at least 0");
   check(options.cos_min_ratio >= 0, "cos_min_ratio", options.cos_min_ratio, "at least 0");
 }
 
-}  // namespace trestle::optim::rates
+}  // namespace trestle::deepspeed::rates

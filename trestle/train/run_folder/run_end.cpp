@@ -1,4 +1,4 @@
-#include "trestle/train/run_end.h"
+#include "trestle/train/run_folder/run_end.h"
 
 #include <vector>
 

@@ -1,10 +1,10 @@
-#include "trestle/train/recipe_optimizers.h"
+#include "trestle/train/optimizers/recipe_optimizers.h"
 
 #include <utility>
 
 #include "trestle/optim/factory.h"
-#include "trestle/train/parameter_groups.h"
-#include "trestle/train/run_rate.h"
+#include "trestle/train/optimizers/parameter_groups.h"
+#include "trestle/train/optimizers/run_rate.h"
 
 namespace trestle::train {
 

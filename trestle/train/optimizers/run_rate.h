@@ -35,7 +35,7 @@ class RunRate {
   // Throws UsageError for a schedule that the run is too short for.
   RunRate(const recipe::Recipe::Optimizer& optimizer, const RunLength& length);
   // Replaces the recipe's schedule by one of DeepSpeed's, which counts steps.
-  void follow(const optim::DeepspeedRateOptions& schedule);
+  void follow(const deepspeed::DeepspeedSchedule& schedule);
 
   double at(std::int64_t step, std::int64_t epoch);  // both from 0
   // Counts a step that fp16 skipped: DeepSpeed's schedules do not advance.
@@ -57,7 +57,7 @@ class RunRate {
   bool by_epoch_;
   optim::LearningRate rate_;
   std::optional<optim::ReduceOnPlateau> plateau_;
-  std::optional<optim::DeepspeedRate> deepspeed_;
+  std::optional<deepspeed::DeepspeedRate> deepspeed_;
   std::int64_t skipped_ = 0;
 };
 

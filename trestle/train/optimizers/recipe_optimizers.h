@@ -10,7 +10,7 @@
 #include "trestle/optim/options/optimizer_options.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/stage_optimizer.h"
+#include "trestle/train/optimizers/stage_optimizer.h"
 
 // Inside of the trainer. Not installed.
 namespace trestle::train {

@@ -1,4 +1,4 @@
-#include "trestle/train/run_rate.h"
+#include "trestle/train/optimizers/run_rate.h"
 
 #include <algorithm>
 
@@ -75,7 +75,7 @@ RunRate::RunRate(const recipe::Recipe::Optimizer& optimizer, const RunLength& le
   if (optimizer.plateau) plateau_.emplace(plateau_options(optimizer));
 }
 
-void RunRate::follow(const optim::DeepspeedRateOptions& schedule) {
+void RunRate::follow(const deepspeed::DeepspeedSchedule& schedule) {
   deepspeed_.emplace(recipe_rate_, schedule);
 }
 

@@ -1,4 +1,4 @@
-#include "trestle/train/parameter_groups.h"
+#include "trestle/train/optimizers/parameter_groups.h"
 
 #include <algorithm>
 #include <charconv>

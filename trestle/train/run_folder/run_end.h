@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "trestle/checkpoint/training_checkpoint.h"
+#include "trestle/checkpoint/files/train_state.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/run_folder/early_stop.h"
 

@@ -1,4 +1,4 @@
-#include "trestle/train/run_reporter.h"
+#include "trestle/train/run_folder/run_reporter.h"
 
 #include <utility>
 
