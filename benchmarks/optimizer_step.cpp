@@ -10,7 +10,7 @@
 
 #include "trestle/base/stopwatch.h"
 #include "trestle/device/device.h"
-#include "trestle/device/event.h"
+#include "trestle/device/stream_event.h"
 #include "trestle/models/unet.h"
 #include "trestle/optim/factory.h"
 

@@ -6,7 +6,7 @@
 
 #include "benchmarks/measured_steps.h"
 #include "trestle/base/error.h"
-#include "trestle/device/event.h"
+#include "trestle/device/stream_event.h"
 #include "trestle/trestle.h"
 
 namespace {

@@ -2,7 +2,7 @@
 // functions.
 #include "tests/cuda/async_devices.h"
 #include "trestle/device/clock.h"
-#include "trestle/device/event.h"
+#include "trestle/device/stream_event.h"
 #include "trestle/device/transfer.h"
 
 namespace trestle {
@@ -52,7 +52,7 @@ TEST_F(Copies, T75GradientsWaitForSlowStream) {
 }
 
 TEST_F(Copies, T154DeviceWaitsForHost) {
-  device::Event none;
+  device::StreamEvent none;
   none.record(at::kCPU);
   none.wait(async_device(0));
   EXPECT_EQ(sum(late(async_device(0))), expected);
@@ -61,7 +61,7 @@ TEST_F(Copies, T154DeviceWaitsForHost) {
 TEST_F(Copies, T155HostWaitsForDevice) {
   const at::Device device = async_device(0);
   const at::Tensor x = late(device);
-  device::Event ready;
+  device::StreamEvent ready;
   ready.record(device);
   ready.wait(at::kCPU);
   EXPECT_TRUE(ready.done());
@@ -72,7 +72,7 @@ TEST_F(Copies, T155HostWaitsForDevice) {
 TEST_F(Copies, T156StreamWaitsForStream) {
   const at::Device device = async_device(0);
   const at::Tensor x = late(device);
-  device::Event ready;
+  device::StreamEvent ready;
   ready.record(device);
   const c10::Stream stream = support::another_stream(device);
   ready.wait(stream);
@@ -84,7 +84,7 @@ TEST_F(Copies, T156StreamWaitsForStream) {
 // reuse the memory before. Returns the sum that the first user reads.
 double read_while_let_go(at::Tensor x) {
   const at::Device device = x.device();
-  device::Event ready;
+  device::StreamEvent ready;
   ready.record(device);
   const c10::Stream stream = support::another_stream(device);
   ready.wait(stream);

@@ -3,7 +3,7 @@
 
 #include "tests/cuda/async_devices.h"
 #include "trestle/comm/threads/spawn.h"
-#include "trestle/device/event.h"
+#include "trestle/device/stream_event.h"
 #include "trestle/device/transfer.h"
 #include "trestle/sync_batch_norm/sync_batch_norm.h"
 

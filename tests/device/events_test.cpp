@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "support.h"
-#include "trestle/device/event.h"
+#include "trestle/device/stream_event.h"
 #include "trestle/device/transfer.h"
 
 namespace trestle {
@@ -13,7 +13,7 @@ using testing::virtual_device;
 
 TEST(EventTest, DoesNothingOnSynchronousDevices) {
   for (const at::Device device : {at::Device(at::kCPU), virtual_device(0)}) {
-    device::Event event;
+    device::StreamEvent event;
     EXPECT_TRUE(event.done());
     event.wait(device);
     event.record(device);
@@ -21,7 +21,7 @@ TEST(EventTest, DoesNothingOnSynchronousDevices) {
     event.wait(virtual_device(1));
     event.wait(at::kCPU);
     event.record(virtual_device(1));
-    const device::Event moved = std::move(event);
+    const device::StreamEvent moved = std::move(event);
     EXPECT_TRUE(moved.done());
     device::synchronize(device);
   }

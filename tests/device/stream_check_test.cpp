@@ -10,8 +10,8 @@
 
 #include "support.h"
 #include "trestle/base/error.h"
-#include "trestle/device/event.h"
 #include "trestle/device/stream.h"
+#include "trestle/device/stream_event.h"
 #include "trestle/device/transfer.h"
 
 namespace trestle {
@@ -31,7 +31,7 @@ c10::Stream pool_stream(int device) {
 
 // a + 1, computed on `other` after the work queued in a's own stream.
 at::Tensor one_more_on(const c10::Stream& other, const at::Tensor& a) {
-  device::Event ready;
+  device::StreamEvent ready;
   ready.record(a.device());
   ready.wait(other);
   const device::StreamScope scope({other});
@@ -64,7 +64,7 @@ TEST_F(StreamCheckTest, FindsAWriteThatDoesNotWaitForTheRead) {
   const StreamCheck check;
   auto a = torch::ones({4}, on_virtual(0));
   const c10::Stream other = pool_stream(0);
-  device::Event ready;
+  device::StreamEvent ready;
   ready.record(virtual_device(0));
   ready.wait(other);
   {
@@ -90,7 +90,7 @@ TEST_F(StreamCheckTest, AnEventOrdersThem) {
     b = a + 1;
     keep_for_current_stream(a);
   }
-  device::Event done;
+  device::StreamEvent done;
   {
     const device::StreamScope scope({other});
     done.record(virtual_device(0));
@@ -102,7 +102,7 @@ TEST_F(StreamCheckTest, AnEventOrdersThem) {
 
 TEST_F(StreamCheckTest, AnEventFromBeforeTheWriteDoesNotOrderThem) {
   const StreamCheck check;
-  device::Event too_early;
+  device::StreamEvent too_early;
   too_early.record(virtual_device(0));
   const auto a = torch::ones({4}, on_virtual(0)) * 2;
   const c10::Stream other = pool_stream(0);
@@ -161,7 +161,7 @@ TEST_F(StreamCheckTest, TheProducerDoesNotWaitForAnOverlappedCopy) {
   const auto a = torch::ones({4}, on_virtual(0)) * 2;
   auto b = copy_beside(a, virtual_device(1), copies) + 1;
   const device::StreamScope in_the_producers_stream(device::current_streams({a.device()}));
-  device::Event producer;
+  device::StreamEvent producer;
   producer.record(a.device());
   const c10::Stream third = pool_stream(1);
   producer.wait(third);  // `third` now follows the producer's stream, but not the write to b
@@ -171,7 +171,7 @@ TEST_F(StreamCheckTest, TheProducerDoesNotWaitForAnOverlappedCopy) {
 }
 
 TEST_F(StreamCheckTest, TheNextCheckStartsAfresh) {
-  device::Event of_first_check;
+  device::StreamEvent of_first_check;
   {
     const StreamCheck check;
     auto a = torch::ones({4}, on_virtual(0));

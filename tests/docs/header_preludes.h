@@ -189,7 +189,7 @@ extern nn::Layers net;
 #include <torch/types.h>
 // [trestle/device/virtual_device.h]
 #include <torch/types.h>
-// [trestle/device/event.h]
+// [trestle/device/stream_event.h]
 extern at::Device source, destination;
 // [trestle/device/layer_scope.h]
 struct Layer {

@@ -45,7 +45,7 @@ TEST(Channel, ConsumerWaitsForNothingElse) {
   const at::Tensor later = made_by_the_producer();
   const Message taken = channel.take(consumer, copies);
   EXPECT_THAT(check.findings(), IsEmpty());
-  device::Event after_the_copy;
+  device::StreamEvent after_the_copy;
   after_the_copy.record(consumer);
   const auto third = c10::impl::VirtualGuardImpl(at::kPrivateUse1)
                          .getStreamFromGlobalPool(producer, /*isHighPriority=*/false);
@@ -62,7 +62,7 @@ TEST(Channel, ProducersStreamDoesNotWait) {
   channel.put({{.value = made_by_the_producer()}}, producer);
   const Message taken = channel.take(consumer, copies);
   const at::Tensor made_later = taken[0].value * 2;
-  device::Event of_the_producer;
+  device::StreamEvent of_the_producer;
   of_the_producer.record(producer);
   const auto third = c10::impl::VirtualGuardImpl(at::kPrivateUse1)
                          .getStreamFromGlobalPool(consumer, /*isHighPriority=*/false);
@@ -90,7 +90,7 @@ TEST(Channel, StreamCheckFindsCopyThatDoesNotWait) {
   const StreamCheck check;
   device::CopyStreams copies;
   const at::Tensor value = made_by_the_producer();
-  EXPECT_TRUE(copy_beside(value, consumer, device::Event(), copies).defined());
+  EXPECT_TRUE(copy_beside(value, consumer, device::StreamEvent(), copies).defined());
   ASSERT_EQ(check.findings().size(), 1U);
   EXPECT_THAT(check.findings()[0], HasSubstr("a copy between devices on stream"));
 }

@@ -99,7 +99,7 @@ TEST(StreamOrder, HoldsInCallersBackwardOfEveryPlan) {
     const device::StreamScope own(streams_of_the_callers_own());
     auto pipeline = pipeline_of(net_with_a_skip(), plan);
     const at::Tensor x = small::input().to(pipeline.device(0).torch).requires_grad_();
-    device::Event from_the_host, ready;
+    device::StreamEvent from_the_host, ready;
     from_the_host.record(x.device());
     at::Tensor doubled;
     {

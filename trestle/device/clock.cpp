@@ -2,8 +2,8 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "trestle/device/event.h"
 #include "trestle/device/stream.h"
+#include "trestle/device/stream_event.h"
 
 namespace trestle::device {
 namespace {

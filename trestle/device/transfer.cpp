@@ -29,15 +29,15 @@ at::Tensor to_device(const at::Tensor& tensor, at::Device device) {
   return tensor.to(tensor.options().device(device), asynchronous, /*copy=*/false);
 }
 
-at::Tensor copy_beside(const at::Tensor& tensor, at::Device device, const device::Event& ready,
-                       device::CopyStreams& copies) {
+at::Tensor copy_beside(const at::Tensor& tensor, at::Device device,
+                       const device::StreamEvent& ready, device::CopyStreams& copies) {
   if (!tensor.defined() || tensor.device() == device) return tensor;
   const at::Device from = tensor.device();
   const at::Tensor source = tensor.detach();
   const auto streams = copies.between(from, device);
   if (streams.empty()) return to_device(source, device);
   at::Tensor copy;
-  device::Event arrived;
+  device::StreamEvent arrived;
   {
     const device::StreamScope in_copy_streams(streams);
     ready.wait(device::is_synchronous(from) ? device : from);
@@ -51,7 +51,7 @@ at::Tensor copy_beside(const at::Tensor& tensor, at::Device device, const device
 }
 
 at::Tensor copy_beside(const at::Tensor& tensor, at::Device device, device::CopyStreams& copies) {
-  device::Event ready;
+  device::StreamEvent ready;
   if (tensor.defined()) ready.record(tensor.device());
   return copy_beside(tensor, device, ready, copies);
 }

@@ -4,8 +4,8 @@
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
-#include "trestle/device/event.h"
 #include "trestle/device/stream.h"
+#include "trestle/device/stream_event.h"
 
 // Copies of tensors between devices.
 namespace trestle {
@@ -22,8 +22,8 @@ at::Tensor to_device(const at::Tensor& tensor, at::Device device);
 // `device` is the CPU, waits for the copy. The tensor's own device waits for nothing. The memory of
 // both tensors stays valid until the streams that use it are done, even if the tensors are freed
 // earlier. Host memory of copies from and to a GPU is pinned.
-at::Tensor copy_beside(const at::Tensor& tensor, at::Device device, const device::Event& ready,
-                       device::CopyStreams& copies);
+at::Tensor copy_beside(const at::Tensor& tensor, at::Device device,
+                       const device::StreamEvent& ready, device::CopyStreams& copies);
 
 // The same for a tensor that is ready when the work queued in its device's current stream is done.
 at::Tensor copy_beside(const at::Tensor& tensor, at::Device device, device::CopyStreams& copies);

@@ -13,8 +13,8 @@
 #include <string>
 
 #include "trestle/base/error.h"
-#include "trestle/device/event.h"
 #include "trestle/device/stream.h"
+#include "trestle/device/stream_event.h"
 #include "trestle/device/torch_versions.h"
 #include "trestle/device/transfer.h"
 #include "trestle/pipeline/execute/micro_batch.h"
@@ -86,7 +86,7 @@ struct DriveBackward : torch::autograd::Node {
     const auto own_state = std::exchange(state, nullptr);
     const auto own_model = std::exchange(model, nullptr);
     variable_list result;
-    std::vector<std::pair<at::Device, device::Event>> done;
+    std::vector<std::pair<at::Device, device::StreamEvent>> done;
     {
       const device::StreamScope forward_streams(streams);
       split_gradients(*own_state);
@@ -100,7 +100,7 @@ struct DriveBackward : torch::autograd::Node {
       own_model->remember(*own_state);
       result = input_gradients(*own_state);
       for (const auto& stage : own_model->stages)
-        done.emplace_back(stage.device(), device::Event()).second.record(stage.device());
+        done.emplace_back(stage.device(), device::StreamEvent()).second.record(stage.device());
     }
     // To the engine this is a CPU node. The engine's current streams must wait for the operators
     // that ran here.

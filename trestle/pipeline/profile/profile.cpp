@@ -11,7 +11,7 @@
 #include "trestle/base/median.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/device/device.h"
-#include "trestle/device/event.h"
+#include "trestle/device/stream_event.h"
 #include "trestle/device/threads.h"
 #include "trestle/device/transfer.h"
 #include "trestle/device/unlimited_budgets.h"

@@ -13,7 +13,7 @@
 
 #include "trestle/base/stopwatch.h"
 #include "trestle/device/device.h"
-#include "trestle/device/event.h"
+#include "trestle/device/stream_event.h"
 #include "trestle/device/transfer.h"
 #include "trestle/device/unlimited_budgets.h"
 #include "trestle/nn/boundary.h"

@@ -9,8 +9,8 @@
 
 #include "trestle/base/median.h"
 #include "trestle/base/stopwatch.h"
-#include "trestle/device/event.h"
 #include "trestle/device/named_tensors.h"
+#include "trestle/device/stream_event.h"
 #include "trestle/nn/detail/autocast_scope.h"
 #include "trestle/optim/gradient_norms.h"
 #include "trestle/pipeline/execute/stage_optimizers.h"

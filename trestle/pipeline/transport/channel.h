@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "trestle/device/event.h"
+#include "trestle/device/stream_event.h"
 #include "trestle/device/transfer.h"
 #include "trestle/pipeline/transport/stage_transport.h"
 
@@ -39,7 +39,7 @@ class Channel {
  private:
   Message message_;
   at::Device producer_ = at::kCPU;
-  device::Event ready_;
+  device::StreamEvent ready_;
   bool full_ = false;
 };
 

@@ -11,7 +11,7 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/comm/fail_on_error.h"
-#include "trestle/device/event.h"
+#include "trestle/device/stream_event.h"
 #include "trestle/pipeline/transport/message_tags.h"
 #include "trestle/pipeline/transport/missed_deadline.h"
 

@@ -1,4 +1,4 @@
-#include "trestle/device/event.h"
+#include "trestle/device/stream_event.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -6,7 +6,7 @@
 
 namespace trestle::device {
 
-void Event::record(at::Device device) {
+void StreamEvent::record(at::Device device) {
   if (is_synchronous(device)) {
     event_.reset();
     return;
@@ -15,7 +15,7 @@ void Event::record(at::Device device) {
   event_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
-void Event::wait(at::Device device) const {
+void StreamEvent::wait(at::Device device) const {
   if (!event_) return;
   if (is_synchronous(device)) {
     event_->synchronize();
@@ -24,11 +24,11 @@ void Event::wait(at::Device device) const {
   }
 }
 
-void Event::wait(const c10::Stream& stream) const {
+void StreamEvent::wait(const c10::Stream& stream) const {
   if (event_) event_->block(stream);
 }
 
-bool Event::done() const { return !event_ || event_->query(); }
+bool StreamEvent::done() const { return !event_ || event_->query(); }
 
 void synchronize(at::Device device) {
   if (is_synchronous(device)) return;

@@ -7,7 +7,7 @@
 
 // An event that orders the streams of two devices: "this tensor is ready".
 //
-//   Event ready;
+//   StreamEvent ready;
 //   ready.record(source);       // after the kernels that write the tensor
 //   ready.wait(destination);    // before the kernels that read it
 //
@@ -16,7 +16,7 @@
 // stream.
 namespace trestle::device {
 
-class Event {
+class StreamEvent {
  public:
   // Marks the end of the work queued in the device's current stream. Recording again moves the
   // mark.
