@@ -8,6 +8,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/view/chart_labels.h"
 #include "trestle/view/palette.h"
 #include "trestle/view/svg_writer.h"
 #include "trestle/view/time_axis.h"
@@ -148,7 +149,8 @@ class ChartDrawing {
     for (const Tick& tick : round_ticks(chart_.y.low, chart_.y.high, most_ticks + 2)) {
       svg_.element("path", {{"d", Path().move(left, y(tick.at)).line(right(), y(tick.at)).text()},
                             {"stroke", palette::grid_line_colour}});
-      svg_.text(left - 10, y(tick.at) + 4, tick.label);
+      const LabelPlace place = y_tick_label(left, y(tick.at));
+      svg_.text(place.x, place.y, tick.label);
     }
     svg_.close();
     svg_.element("path", {{"d", Path().move(left, bottom()).line(right(), bottom()).text()},
@@ -223,16 +225,10 @@ class ChartDrawing {
       svg_.text((left + right()) / 2, (chart_.top + bottom()) / 2, "no data yet",
                 {{"font-size", 12}, {"fill", palette::quiet_colour}, {"text-anchor", "middle"}});
     }
-    std::sort(names.begin(), names.end(), [](const Name& a, const Name& b) { return a.y < b.y; });
-    constexpr double line_height = 16;
-    double next = chart_.top;
-    for (Name& name : names) next = (name.y = std::max(name.y, next)) + line_height;
-    double limit = bottom();
-    for (std::size_t i = names.size(); i-- > 0;) {
-      limit = (names[i].y = std::min(names[i].y, limit)) - line_height;
-    }
+    move_apart(names, chart_.top, bottom());
     for (const Name& name : names) {
-      svg_.text(right() + 12, name.y + 4,
+      const LabelPlace place = line_name(right(), name.y);
+      svg_.text(place.x, place.y,
                 text(chart_.lines[name.line].series->name, " ", value_text(name.value)),
                 {{"class", "name"}, {"font-size", 12}, {"fill", chart_.lines[name.line].colour}});
     }
@@ -269,7 +265,8 @@ std::string to_svg_curves(const std::vector<Series>& series, const CurveOptions&
                  {"fill", palette::quiet_colour},
                  {"text-anchor", "middle"}});
   for (const Tick& tick : round_ticks(x.low, x.high, 11, least_step)) {
-    svg.text(left + x.share(tick.at) * (right - left), bottom + 18, tick.label);
+    const LabelPlace place = x_tick_label(left + x.share(tick.at) * (right - left), bottom);
+    svg.text(place.x, place.y, tick.label);
   }
   svg.text((left + right) / 2, bottom + 38, options.x_label, {{"font-size", 12}});
   svg.close();

@@ -7,6 +7,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/view/chart/pen.h"
+#include "trestle/view/chart_labels.h"
 #include "trestle/view/palette.h"
 #include "trestle/view/svg_writer.h"
 #include "trestle/view/time_axis.h"
@@ -115,8 +116,7 @@ class Drawing {
     for (const Tick& tick : ticks) {
       pen_.line({{left, y(tick.at)}, {right, y(tick.at)}}, palette::grid_line_colour, 1,
                 Stroke::Solid);
-      pen_.words({left - 10, y(tick.at) + 4}, tick.label,
-                 {.size = tick_size, .align = Align::Right, .colour = palette::quiet_colour});
+      tick_label(y_tick_label(left, y(tick.at)), tick.label, Align::Right);
     }
     pen_.line({{left, bottom}, {right, bottom}}, palette::axis_colour, 1, Stroke::Solid);
     const double count = static_cast<double>(chart_.labels.size());
@@ -124,12 +124,20 @@ class Drawing {
       return left + (right - left) * (static_cast<double>(i) + 0.5) / count;
     };
     for (std::size_t i = 0; i < chart_.labels.size(); ++i)
-      pen_.words({x(i), bottom + 18}, chart_.labels[i],
-                 {.size = tick_size, .align = Align::Middle, .colour = palette::quiet_colour});
-    pen_.words({(left + right) / 2, bottom + 40}, chart_.x_label,
-               {.size = word_size, .align = Align::Middle, .colour = palette::quiet_colour});
+      tick_label(x_tick_label(x(i), bottom), chart_.labels[i], Align::Middle);
+    x_axis_name((left + right) / 2, bottom, chart_.x_label);
     for (std::size_t s = 0; s < chart_.series.size(); ++s) curve(chart_.series[s], s, x, y);
-    names(y, right + 12);
+    names(y, right);
+  }
+
+  void tick_label(const LabelPlace& place, std::string_view label, Align align) {
+    pen_.words({place.x, place.y}, label,
+               {.size = tick_size, .align = align, .colour = palette::quiet_colour});
+  }
+
+  void x_axis_name(double middle, double axis, std::string_view name) {
+    pen_.words({middle, axis + 40}, name,
+               {.size = word_size, .align = Align::Middle, .colour = palette::quiet_colour});
   }
 
   template <class X>
@@ -182,7 +190,7 @@ class Drawing {
   }
 
   // The names at the ends of the lines, moved apart where they would overlap.
-  void names(const Scale& y, double x) {
+  void names(const Scale& y, double right) {
     struct Name {
       double y;
       std::size_t series;
@@ -195,11 +203,10 @@ class Drawing {
       });
       if (last != points.rend()) names.push_back({y(last->value), s});
     }
-    std::sort(names.begin(), names.end(), [](const Name& a, const Name& b) { return a.y < b.y; });
-    double next = head;
+    move_apart(names, head, std::numeric_limits<double>::infinity());
     for (const Name& name : names) {
-      next = std::max(next, name.y) + 16;
-      pen_.words({x, next - 12}, chart_.series[name.series].name,
+      const LabelPlace place = line_name(right, name.y);
+      pen_.words({place.x, place.y}, chart_.series[name.series].name,
                  {.size = word_size, .colour = palette::line_colour(name.series)});
     }
   }
@@ -215,11 +222,9 @@ class Drawing {
     for (const Tick& tick : ticks) {
       pen_.line({{x(tick.at), head}, {x(tick.at), bottom}}, palette::grid_line_colour, 1,
                 Stroke::Solid);
-      pen_.words({x(tick.at), bottom + 18}, tick.label,
-                 {.size = tick_size, .align = Align::Middle, .colour = palette::quiet_colour});
+      tick_label(x_tick_label(x(tick.at), bottom), tick.label, Align::Middle);
     }
-    pen_.words({(left + right) / 2, bottom + 40}, chart_.y_label,
-               {.size = word_size, .align = Align::Middle, .colour = palette::quiet_colour});
+    x_axis_name((left + right) / 2, bottom, chart_.y_label);
     for (std::size_t i = 0; i < chart_.labels.size(); ++i)
       bar(chart_.labels[i], chart_.series[0].points[i],
           head + bar_pitch * (static_cast<double>(i) + 0.5), x);
