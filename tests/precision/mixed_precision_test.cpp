@@ -194,7 +194,7 @@ TEST(FindNonfinite, NamesTheFirstNonfiniteTensor) {
   const at::Tensor x = input(at::kFloat);
   const auto step = [&] { pipeline.step(x, target(), nn::cross_entropy()); };
   step();
-  EXPECT_THAT(find_nonfinite({x}, pipeline), HasSubstr("only the loss is not"));
+  EXPECT_THAT(find_nonfinite({x}, pipeline), HasSubstr("and the loss is not"));
   EXPECT_EQ(find_nonfinite_gradient(pipeline), "");
   EXPECT_THAT(find_nonfinite({x / 0}, pipeline), HasSubstr("input 0 has values"));
   const at::NoGradGuard no_grad;

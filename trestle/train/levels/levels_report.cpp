@@ -18,8 +18,7 @@ view::BarsPicture levels_picture(const std::vector<LevelRow>& rows, const std::s
   picture.subtitle = text("memory and traffic of one of ", ranks,
                           " ranks, measured on virtual devices; plain: one device "
                           "with the whole batch");
-  view::BarPanel memory{.title = "memory of a device"},
-      traffic{.title = "sent by a rank per step"},
+  view::BarPanel memory{.title = "memory of a device"}, traffic{.title = "sent by a rank per step"},
       time{.title = "duration of a step, all ranks on these cores"};
   for (const LevelRow& row : rows) {
     picture.rows.push_back({.name = row.name, .note = row.per_parameter + " bytes a parameter"});
