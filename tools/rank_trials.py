@@ -12,6 +12,7 @@ undisturbed run.
 Prints `N passed, N failed`.
 """
 import argparse
+import concurrent.futures
 import filecmp
 import os
 import pathlib
@@ -183,6 +184,7 @@ def main():
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--first", type=int, default=0, help="the number of the first trial")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="trials at a time; a trial mostly waits for its deadline")
     parser.add_argument("--keep", action="store_true", help="keep the folders of failed trials")
     arguments = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="rank_trials_"))
@@ -191,16 +193,17 @@ def main():
     longest = 0.0
     try:
         expected = undisturbed(program, folder / "undisturbed")
-        for number in range(arguments.first, arguments.first + arguments.trials):
-            trial = Trial(program, folder, number, arguments.seed)
-            problems = trial.run(expected)
-            longest = max(longest, trial.seconds)
-            if problems:
-                failed += 1
-                print(f"{trial.name()} ({trial.seconds:.1f} s): {'; '.join(problems)}\n{trial.words}", flush=True)
-            else:
-                passed += 1
-                shutil.rmtree(trial.folder)
+        trials = [Trial(program, folder, number, arguments.seed)
+                  for number in range(arguments.first, arguments.first + arguments.trials)]
+        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+            for trial, problems in zip(trials, pool.map(lambda trial: trial.run(expected), trials)):
+                longest = max(longest, trial.seconds)
+                if problems:
+                    failed += 1
+                    print(f"{trial.name()} ({trial.seconds:.1f} s): {'; '.join(problems)}\n{trial.words}", flush=True)
+                else:
+                    passed += 1
+                    shutil.rmtree(trial.folder)
     finally:
         if not (arguments.keep and failed):
             shutil.rmtree(folder, ignore_errors=True)

@@ -17,6 +17,7 @@ TEST_F(DryRun, RefusesWhatRunRefuses) {
       {{"--frozen", "*"}, "nothing is left to train"},
       {{"--rate-factors", "in"}, "\"pattern=factor\""},
       {{"--no-weight-decay", "nothing"}, "no layer or parameter is named 'nothing'"},
+      {{"--weights", "none.safetensors"}, "none.safetensors: there is no such file"},
       {{"--batch", "1000"}, "examples to train on, fewer than one batch of 1000"},
       {{"--validation", "0", "--plateau", "true"}, "needs the validation metric"},
       {{"--validation", "0", "--patience", "3"}, "needs the validation metric"},

@@ -19,7 +19,7 @@ TEST_F(LevelsVerb, PrintsAndDrawsEachLevelBesideItsFormula) {
   EXPECT_THAT(done.out, HasSubstr("MLP of 4 layers of 64 · 16,640 parameters · adamw · batch 8"));
   for (const char* name : {"plain ", "DDP ", "ZeRO-1 ", "ZeRO-2 ", "ZeRO-3, FSDP", "HSDP 2 x 2"})
     EXPECT_THAT(done.out, ContainsRegex(std::string("\n") + name)) << name;
-  EXPECT_THAT(read_file(folder_ / "levels.svg"), HasSubstr("16/N bytes a parameter"));
+  EXPECT_THAT(read_file(folder_ / "levels.svg"), HasSubstr("16/N bytes per parameter"));
 }
 
 TEST_F(LevelsVerb, TakesModelAndOptimizerOfRecipe) {

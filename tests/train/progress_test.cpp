@@ -169,6 +169,16 @@ TEST(Progress, HeaderNamesRun) {
   EXPECT_THAT(header(), HasSubstr(" · 1 epoch · resumes")) << "the number of steps is unknown";
 }
 
+// Regression: a run used fewer micro-batches than requested, and did not print it.
+TEST(Progress, NamesMicroBatchesThatBatchIsTooSmallFor) {
+  RunPlan plan = some_plan();
+  plan.micro_batches = 4;
+  plan.requested_micro_batches = 64;
+  std::ostringstream out;
+  make_progress(ProgressStyle::Lines, Colours::Off, out)->plan(plan);
+  EXPECT_THAT(out.str(), HasSubstr(" · 4 micro-batches of one sample, not 64 · recompute "));
+}
+
 TEST(Progress, UsesSingularForOne) {
   RunPlan plan = some_plan();
   plan.layers = plan.micro_batches = 1;

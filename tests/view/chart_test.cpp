@@ -19,7 +19,7 @@ Chart curves() {
   return {.title = "a & b",
           .subtitle = "2 devices",
           .x_label = "pipeline.split_size",
-          .y_label = "seconds a step",
+          .y_label = "seconds per step",
           .labels = {"1", "2", "4"},
           .series = {{.name = "gpipe",
                       .points = {{2.5, 2.25, 3, 2.4}, {1.5, 1.5, 1.5, 1.4}, {2, 1.9, 2.2, 2.1}}}}};
@@ -45,7 +45,7 @@ TEST(Chart, CurvesShowLabelsErrorBarsAndPrediction) {
   const std::string svg = to_svg(curves());
   EXPECT_THAT(words_of(svg),
               IsSupersetOf({"a & b", "2 devices", "1", "2", "4", "gpipe", "pipeline.split_size",
-                            "seconds a step", "measured", "predicted", "1.50"}));
+                            "seconds per step", "measured", "predicted", "1.50"}));
   // The prediction and its sample in the legend.
   EXPECT_EQ(paths_with(svg, "5 4"), 2u);
   // The curve, its sample, and two error bars of three strokes each. The middle point has no error

@@ -96,7 +96,7 @@ void column(const std::string& words, int width) {
 std::string bytes_words(double bytes) { return format_bytes(std::llround(bytes)); }
 
 void print_head(const LevelsArguments& arguments) {
-  std::cout << std::setw(14) << std::left << "" << std::setw(12) << std::left << "bytes a";
+  std::cout << std::setw(14) << std::left << "" << std::setw(12) << std::left << "bytes per";
   column("a device holds", arguments.dry_run ? 14 : 32);
   column("a rank sends", arguments.dry_run ? 14 : 30);
   std::cout << "\n" << std::setw(14) << std::left << "" << std::setw(12) << "parameter";
@@ -104,7 +104,7 @@ void print_head(const LevelsArguments& arguments) {
     column("formula", 14), column("formula", 14);
   } else {
     column("at rest", 10), column("formula", 11), column("peak", 11);
-    column("a step", 19), column("formula", 11), column("a step", 11);
+    column("per step", 19), column("formula", 11), column("duration", 11);
   }
   std::cout << std::endl;
 }

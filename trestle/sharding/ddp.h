@@ -6,8 +6,8 @@ namespace trestle {
 
 // DistributedDataParallel (Li et al. 2020): every rank holds the whole model and the whole
 // optimizer state. Gradients are averaged in buckets during the backward. Each rank holds 16
-// bytes a parameter (fp32 weights, gradients and Adam's two averages). A step moves 2 P bytes a
-// rank, where P is the size of all parameters. Both dimensions of a mesh replicate.
+// bytes per parameter (fp32 weights, gradients and Adam's two averages). A rank sends 2 P bytes
+// per step, where P is the size of all parameters. Both dimensions of a mesh replicate.
 //
 //   trestle::DeviceMesh mesh(world, {{"replicate", 4}});
 //   trestle::Sharded sharded(net, mesh, trestle::ddp());

@@ -5,10 +5,10 @@
 namespace trestle {
 
 // FSDP (Zhao et al. 2023), also known as ZeRO-3: each rank holds its shard of everything. The
-// weights of one unit after the other are gathered where it runs: 16/N bytes a parameter on N ranks
-// (fp32, Adam), and two units' weights and gradients besides. A step moves 3 P bytes a rank, or 2 P
-// with reshard_after_forward = false, which keeps all weights between forward and backward. With
-// reshard_after_forward = k, one P of the three moves among k neighbours alone.
+// weights of one unit after the other are gathered where it runs: 16/N bytes per parameter on N
+// ranks (fp32, Adam), and two units' weights and gradients besides. A rank sends 3 P bytes per
+// step, or 2 P with reshard_after_forward = false, which keeps all weights between forward and
+// backward. With reshard_after_forward = k, one P of the three moves among k neighbours alone.
 //
 //   trestle::DeviceMesh mesh(world, {{"shard", 4}});
 //   trestle::Sharded sharded(net, mesh, trestle::fsdp());

@@ -6,9 +6,9 @@ namespace trestle {
 
 // HSDP, hybrid sharding (Zhao et al. 2023): FSDP along the dimension `shard` of a mesh, replicated
 // along `replicate`. Weights are gathered within a row of the mesh. Gradients are reduced within
-// the row, and each rank's shard is summed over its column. Each rank holds 16/S bytes a parameter
-// on S ranks of a row. A step moves 3 P bytes within the row and 2 P/S across. HSDP includes data
-// parallelism: nothing needs to be wrapped around it.
+// the row, and each rank's shard is summed over its column. Each rank holds 16/S bytes per
+// parameter on S ranks of a row, and sends 3 P bytes within the row and 2 P/S across per step. HSDP
+// includes data parallelism: nothing needs to be wrapped around it.
 //
 //   trestle::DeviceMesh mesh(world, {{"replicate", 2}, {"shard", 4}});
 //   trestle::Sharded sharded(net, mesh, trestle::hsdp());

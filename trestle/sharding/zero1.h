@@ -5,9 +5,9 @@
 namespace trestle {
 
 // ZeRO-1 (Rajbhandari et al. 2020): every rank holds all weights and gradients, and the optimizer
-// state of its shard alone: 8 + 8/N bytes a parameter on N ranks (fp32, Adam). A step moves 2 P
-// bytes a rank: gradients are reduced to the rank that holds the shard, and all ranks gather the
-// new weights.
+// state of its shard alone: 8 + 8/N bytes per parameter on N ranks (fp32, Adam). A rank sends
+// 2 P bytes per step: gradients are reduced to the rank that holds the shard, and all ranks gather
+// the new weights.
 //
 //   trestle::DeviceMesh mesh(world, {{"shard", 4}});
 //   trestle::Sharded sharded(net, mesh, trestle::zero1());

@@ -5,7 +5,7 @@
 namespace trestle {
 
 // ZeRO-2 (Rajbhandari et al. 2020): as ZeRO-1, but a bucket's whole gradients are freed after their
-// reduction: 4 + 12/N bytes a parameter on N ranks (fp32, Adam). A step moves 2 P bytes a rank.
+// reduction: 4 + 12/N bytes per parameter on N ranks (fp32, Adam). A rank sends 2 P bytes per step.
 //
 //   trestle::DeviceMesh mesh(world, {{"shard", 4}});
 //   trestle::Sharded sharded(net, mesh, trestle::zero2());

@@ -19,6 +19,7 @@
 #include "trestle/simulate/simulate.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/data_sets/find_data.h"
+#include "trestle/train/initial_weights.h"
 #include "trestle/train/layer_costs.h"
 #include "trestle/train/optimizers/parameter_groups.h"
 #include "trestle/train/run_folder/environment.h"
@@ -212,6 +213,7 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const models::OwnModels& own,
                       const UserParts& user_parts) {
   recipe::Recipe recipe = asked;
   check_training(recipe, user_parts);
+  check_initial_weights(recipe);
   const std::vector<Device> all_devices = planned_devices(recipe.devices.use);
   const std::vector<Device> devices = devices_of_pipeline(recipe, all_devices);
   check_balance(recipe, devices.size());

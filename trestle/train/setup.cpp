@@ -255,6 +255,7 @@ RunPlan plan_of_recipe(const recipe::Recipe& recipe, const UserParts& own) {
   plan.schedule = recipe.pipeline.schedule;
   plan.recompute = join(recipe.pipeline.recompute, ", ");
   plan.channels_last = memory_format_of(recipe) == at::MemoryFormat::ChannelsLast;
+  plan.requested_micro_batches = recipe.pipeline.micro_batches;
   plan.batch = recipe.train.batch;
   plan.accumulate = recipe.train.accumulate;
   plan.parts = recipe.mesh.parts();

@@ -47,7 +47,7 @@ double plot_width(const std::vector<Timeline>& panels, double seconds, double as
 std::string panel_facts(const Timeline& timeline, TimeUnit unit) {
   return text("idle ", percent(schedule::idle_share_of_makespan(timeline)), " of the makespan  ·  ",
               percent(schedule::idle_share_of_ideal(timeline)), " of the ideal time  ·  ",
-              duration_text(span(timeline).length(), unit), " a step");
+              duration_text(span(timeline).length(), unit), " per step");
 }
 
 void draw_panel(SvgWriter& svg, const Axis& axis, const Panel& panel, std::string_view title,

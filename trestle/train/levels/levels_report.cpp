@@ -21,7 +21,7 @@ view::BarsPicture levels_picture(const std::vector<LevelRow>& rows, const std::s
   view::BarPanel memory{.title = "memory of a device"}, traffic{.title = "sent by a rank per step"},
       time{.title = "duration of a step, all ranks on these cores"};
   for (const LevelRow& row : rows) {
-    picture.rows.push_back({.name = row.name, .note = row.per_parameter + " bytes a parameter"});
+    picture.rows.push_back({.name = row.name, .note = row.per_parameter + " bytes per parameter"});
     memory.bars.push_back(
         {.value = static_cast<double>(row.measured.rest),
          .label = text(format_bytes(row.measured.rest), ", peak ", format_bytes(row.measured.peak)),

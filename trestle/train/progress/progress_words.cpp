@@ -95,8 +95,10 @@ void add_stages(const RunPlan& plan, Colours colours, std::vector<std::string>& 
 
 std::string schedule_words(const RunPlan& plan) {
   std::string line =
-      text(plan.schedule, " · ", counted(plan.micro_batches, "micro-batch", "micro-batches"),
-           " · recompute ", plan.recompute);
+      text(plan.schedule, " · ", counted(plan.micro_batches, "micro-batch", "micro-batches"));
+  if (plan.requested_micro_batches > plan.micro_batches)
+    line += text(" of one sample, not ", plan.requested_micro_batches);
+  line += " · recompute " + plan.recompute;
   if (!plan.core_lending.empty()) line += " · " + plan.core_lending;
   if (plan.precision != "fp32") line += " · " + plan.precision;
   if (plan.predicted_seconds > 0)

@@ -32,6 +32,7 @@ struct RunPlan {
   std::string suggestion;  // what would make the run fit; empty where it is expected to
   std::string schedule;
   int micro_batches = 1;
+  std::int64_t requested_micro_batches = 1;  // more than micro_batches if a batch has fewer samples
   std::string precision = "fp32";
   std::string recompute;
   std::string core_lending;                // "", "cores lent", or why requested lending is off
