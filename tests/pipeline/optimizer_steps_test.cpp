@@ -267,6 +267,79 @@ TEST(OptimizerSteps, FailureBeforeNormLeavesAllWeightsUnchanged) {
   }
 }
 
+// A plan for a net whose second layer throws in one of four micro-batches.
+struct FailingPlan {
+  std::string name;
+  std::string schedule;
+  Recompute recompute = Recompute::Never;
+  bool virtual_devices = false;
+};
+
+class FailedStep : public ::testing::TestWithParam<FailingPlan> {
+ protected:
+  Pipeline make_pipeline() {
+    nn::Layers net(nn::Seed{3});
+    const auto linear = [] { return torch::nn::Linear(plain::width, plain::width); };
+    net.add("a", linear);
+    net.add("throws", [this](at::Tensor x) {
+      if (fail_at_ > 0 && --fail_at_ == 0) throw std::runtime_error("no output");
+      return at::tanh(x);
+    });
+    net.add("b", linear);
+    PipelineOptions options{.balance = {2, 1},
+                            .micro_batches = 4,
+                            .schedule = GetParam().schedule,
+                            .recompute = GetParam().recompute,
+                            .optimizer = {.make = plain::optimizer({})}};
+    if (GetParam().virtual_devices) options.devices = virtual_devices(2);
+    return {net, options};
+  }
+  static StepResult step(Pipeline& pipeline, const StepOptions& options = {}) {
+    const at::Tensor x = plain::input(0).to(at::kFloat), y = plain::target(0).to(at::kFloat);
+    return pipeline.step(x, y, nn::mean_squared_error(), options);
+  }
+
+  std::atomic<int> fail_at_ = 0;  // how many forwards are left until one throws
+};
+
+TEST_P(FailedStep, LeavesNoGradientForNextStep) {
+  const support::WatchDog watch("a failing forward");
+  Pipeline never_failed = make_pipeline();
+  step(never_failed);
+  const auto expected = plain::weights_of(never_failed.named_parameters());
+
+  Pipeline pipeline = make_pipeline();
+  // With recomputation the second of four recomputed forwards throws, after a backward.
+  fail_at_ = GetParam().recompute == Recompute::Always ? 6 : 4;
+  EXPECT_THROW(step(pipeline), std::runtime_error);
+  for (const auto& parameter : pipeline.parameters()) EXPECT_FALSE(parameter.grad().defined());
+  step(pipeline);
+  for (const auto& [name, tensor] : plain::weights_of(pipeline.named_parameters()))
+    EXPECT_TRUE(at::equal(tensor, expected.at(name))) << name;
+}
+
+TEST_P(FailedStep, DropsEarlierStepsOfItsMiniBatch) {
+  const support::WatchDog watch("a failing accumulated step");
+  Pipeline pipeline = make_pipeline();
+  const auto first = step(pipeline, {.update = StepOptions::Update::Later});
+  const StepOptions second{.first_micro_batch = first.micro_batches};
+  fail_at_ = 4;
+  EXPECT_THROW(step(pipeline, second), std::runtime_error);
+  for (const auto& parameter : pipeline.parameters()) EXPECT_FALSE(parameter.grad().defined());
+  EXPECT_THAT(message_of<StateError>([&] { step(pipeline, second); }),
+              HasSubstr("first_micro_batch = 4 continues a step that failed"));
+  step(pipeline, {.update = StepOptions::Update::Later});
+  EXPECT_TRUE(step(pipeline, second).stepped);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OptimizerSteps, FailedStep,
+    ::testing::Values(FailingPlan{"GpipeRecompute", "gpipe", Recompute::Always},
+                      FailingPlan{"OneFOneB", "1f1b"},
+                      FailingPlan{"OneFOneBOnDevices", "1f1b", Recompute::Never, true},
+                      FailingPlan{"OneFOneBRecomputeOnDevices", "1f1b", Recompute::Always, true}),
+    [](const auto& plan) { return plan.param.name; });
+
 TEST(OptimizerSteps, AppearInTimeline) {
   for (const bool on_cpu : {true, false}) {
     PipelineOptions options = plain::options_of({.max_norm = 1});

@@ -138,6 +138,12 @@ class Pipeline {
   //
   // With PipelineOptions::optimizer the first of the two has `.update =
   // StepOptions::Update::Later`.
+  //
+  // A layer or a loss may throw in the middle of a step. Batch-norm statistics and step_number()
+  // then stay advanced. With PipelineOptions::optimizer the gradients are cleared, also those of
+  // earlier steps with Update::Later: repeat the mini-batch from its first step (a step with
+  // first_micro_batch > 0 throws StateError). Without it, some gradients are added already: call
+  // zero_grad(). An optimizer that throws may leave some stages updated.
   StepResult step(const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss,
                   StepOptions options = {});
   StepResult step(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss,

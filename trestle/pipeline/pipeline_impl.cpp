@@ -303,13 +303,38 @@ std::shared_ptr<pipeline::MiniBatchState> Pipeline::Impl::run_forwards(StepInput
   return state;
 }
 
+// With an optimizer in the pipeline, no caller clears gradients: the next step would add to those
+// that a failed step leaves.
+std::shared_ptr<pipeline::MiniBatchState> Pipeline::Impl::run_step(PreparedStep& prepared) {
+  gradients_dropped_ = false;
+  try {
+    return run(std::move(prepared.inputs), prepared.batch, Phase::Both);
+  } catch (...) {
+    if (options.optimizer.make) {
+      drop_gradients();
+      gradients_dropped_ = true;
+    }
+    throw;
+  }
+}
+
+void Pipeline::Impl::drop_gradients() {
+  for (const auto& stage : parts_->stages)
+    for (const auto& parameter : stage.parameters()) parameter.mutable_grad() = at::Tensor();
+  if (optimizers_) optimizers_->clear_gradients();
+}
+
 StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& target,
                                 const nn::Loss& loss, const StepOptions& step_options) {
   const NormalModeGuard normal_mode;
   const precision::Autocast autocast(options.numerics.precision);
   pipeline::check_step(given, target, step_options, options, keys.step_number());
+  if (gradients_dropped_ && step_options.first_micro_batch > 0)
+    throw StateError(text("first_micro_batch = ", step_options.first_micro_batch,
+                          " continues a step that failed, and whose gradients were dropped"),
+                     {.hint = "Repeat the mini-batch from its start, with first_micro_batch = 0."});
   PreparedStep prepared = prepare_step(given, target, loss, step_options);
-  const auto state = run(std::move(prepared.inputs), prepared.batch, Phase::Both);
+  const auto state = run_step(prepared);
   StepResult result = std::move(prepared.result);
   if (step_options.output == StepOptions::Output::Keep && parts_->stages.has_last())
     result.output = pipeline::merge_one(state->last().outputs, 0);

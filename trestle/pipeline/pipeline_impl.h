@@ -82,6 +82,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   };
   PreparedStep prepare_step(const nn::Values& given, const at::Tensor& target, const nn::Loss& loss,
                             const StepOptions& step_options);
+  std::shared_ptr<pipeline::MiniBatchState> run_step(PreparedStep& prepared);
+  void drop_gradients();
   void collect_loss(const pipeline::MiniBatchState& state, StepResult& result);
 
   std::shared_ptr<pipeline::MiniBatchState> run(pipeline::StepInputs inputs,
@@ -96,6 +98,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::shared_ptr<pipeline::RankLink> link_;           // over ranks, after the cut
   std::shared_ptr<pipeline::StageOptimizers> optimizers_;
   pipeline::CallersBackward callers_backward_;
+  bool gradients_dropped_ = false;  // by the last step, which failed
   pipeline::StepPlan::Mode mode_ = pipeline::StepPlan::Mode::AsMade;
 };
 

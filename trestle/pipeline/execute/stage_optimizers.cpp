@@ -15,7 +15,7 @@
 namespace trestle::pipeline {
 namespace {
 
-void clear_gradients(const std::vector<at::Tensor>& parameters) {
+void clear(const std::vector<at::Tensor>& parameters) {
   for (const at::Tensor& parameter : parameters) parameter.mutable_grad() = at::Tensor();
 }
 
@@ -116,8 +116,15 @@ void StageOptimizers::step(int stage, const std::vector<optim::GradientNorm>& al
       own.optimizer->step();
   }
   if (!finite && end.keep_nonfinite) return;
-  clear_gradients(own.model);
-  clear_gradients(own.stepped);
+  clear(own.model);
+  clear(own.stepped);
+}
+
+void StageOptimizers::clear_gradients() const {
+  for (const auto& [stage, own] : own_) {
+    clear(own.model);
+    clear(own.stepped);
+  }
 }
 
 double norm_of_step(const std::vector<optim::GradientNorm>& all, const StepEnd& end) {

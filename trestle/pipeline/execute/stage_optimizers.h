@@ -40,6 +40,8 @@ class StageOptimizers {
   // STEP: `all` are the norms of all ranks. Steps the optimizer and clears the gradients. If the
   // norm is not finite, it does not step, and keeps the gradients with end.keep_nonfinite.
   void step(int stage, const std::vector<optim::GradientNorm>& all, const StepEnd& end) const;
+  // Clears the gradients of all stages: the model's, and those of this rank's shards.
+  void clear_gradients() const;
 
  private:
   struct Own {
