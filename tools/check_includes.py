@@ -12,6 +12,9 @@ from pathlib import Path
 
 TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 FMT = re.compile(r"(fmt|spdlog)/")
+# The core has no threads, so that it needs no ThreadSanitizer.
+THREADS = re.compile(r"(thread|mutex|shared_mutex|future|condition_variable|stop_token|semaphore|latch|barrier)$")
+CORE = {"base", "schedule", "simulate", "plan", "view", "launch", "mesh/layout"}
 SOURCES = {".h", ".cpp", ".cu"}
 TEXTS = SOURCES | {".py", ".sh", ".md", ".toml", ".txt", ".cmake", ".json", ".in", ""}
 LONGEST_FILE = 600
@@ -119,6 +122,8 @@ def check_includes(root, table):
                     yield f"{where}: {folder} may not include {other} (ARCHITECTURE.md)"
             if TORCH.match(include) and not may_torch:
                 yield f"{where}: {folder} is torch-free but includes {include}"
+            if THREADS.match(include) and folder in CORE:
+                yield f"{where}: the core has no threads ({include})"
             if "c10d/" in include and (folder or "").split("/")[0] != "comm" and not beside_c10d:
                 yield f"{where}: only trestle/comm may include c10d ({include})"
             if FMT.match(include) and (has_torch or may_torch and folder in table):

@@ -69,6 +69,10 @@ class CheckIncludes(unittest.TestCase):
         self.expect("margin is declared in the unnamed namespace of trestle/schedule/a.cpp:3 too",
                     files={"trestle/schedule/a.cpp": source, "trestle/schedule/b.cpp": source, "trestle/nn/c.cpp": source})
 
+    def test_refuses_threads_in_core(self):
+        self.expect("trestle/base/a.cpp:1: the core has no threads (thread)",
+                    files={"trestle/base/a.cpp": "#include <thread>\n", "trestle/nn/a.cpp": "#include <thread>\n"})
+
     def test_refuses_c10d_outside_comm(self):
         self.expect("only trestle/comm may include c10d",
                     files={"trestle/nn/a.cpp": "#include <torch/csrc/distributed/c10d/Store.hpp>\n"})
