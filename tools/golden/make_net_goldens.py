@@ -1,6 +1,6 @@
 """Writes tests/golden/nets: losses, gradients and loss curves of Python torch and of torchgpipe.
 
-    python tools/golden/make_net_goldens.py
+    python tools/golden/make_net_goldens.py [FILE...]   # without a file: all of them
 
 Needs torch 2.13.0, numpy and torchgpipe 0.0.7 (pip install --no-deps --no-build-isolation torchgpipe==0.0.7).
 """
@@ -8,6 +8,7 @@ Needs torch 2.13.0, numpy and torchgpipe 0.0.7 (pip install --no-deps --no-build
 import json
 import pathlib
 import re
+import sys
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ def cross_entropy(output, target):
 def cross_entropy_and_dice(output, target):
     """The reference program's loss (dice class by class, reduced over the batch first)."""
     probability = output.softmax(1)
-    truth = F.one_hot(target, output.size(1)).permute(0, 3, 1, 2).to(output.dtype)
+    truth = F.one_hot(target, output.size(1)).movedim(-1, 1).to(output.dtype)
     dice = 0
     for c in range(output.size(1)):
         a, b = probability[:, c].reshape(-1), truth[:, c].reshape(-1)
@@ -42,6 +43,10 @@ CASES = [
          loss="cross_entropy+dice", curves=True),
     dict(file="unet_odd", net="unet", options=dict(width=4), input=[8, 3, 35, 49], balance=[13, 9],
          loss="cross_entropy+dice", curves=False),
+    dict(file="unet3d", net="unet3d", options=dict(width=4, depth=2, pooling=[[1, 2, 2], [2, 2, 2]]),
+         input=[4, 1, 8, 16, 12], balance=[6, 6], loss="cross_entropy+dice", curves=False),
+    dict(file="unet3d_odd", net="unet3d", options=dict(width=4, depth=2, pooling=[[2, 2, 2], [2, 2, 2]]),
+         input=[4, 1, 7, 11, 13], balance=None, loss="cross_entropy+dice", curves=False),
     dict(file="resnet18_flat", net="resnet18_flat", options=dict(width=8), input=[32, 1, 28, 28], balance=[30, 32],
          loss="cross_entropy", curves=True),
     dict(file="toy", net="toy", options=dict(width=16), input=[12, 12], balance=[6, 4], loss="cross_entropy", curves=True),
@@ -76,9 +81,8 @@ class Case:
         self.case = case
         options = case["options"]
         x = formula.formula_tensor(case["input"], 1000)
-        is_unet = case["net"] == "unet"
-        self.classes = {"unet": 2, "resnet18_flat": 10, "toy": 4}[case["net"]]
-        shape = [x.size(0), x.size(2), x.size(3)] if is_unet else [x.size(0)]
+        self.classes = {"unet": 2, "unet3d": 2, "resnet18_flat": 10, "toy": 4}[case["net"]]
+        shape = [x.size(0), *x.shape[2:]] if case["net"].startswith("unet") else [x.size(0)]
         self.x = x
         self.target = formula.formula_classes(shape, 1001, self.classes)
         self.loss = {"cross_entropy": cross_entropy, "cross_entropy+dice": cross_entropy_and_dice}[case["loss"]]
@@ -166,4 +170,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     OUT.mkdir(parents=True, exist_ok=True)
     for case in CASES:
-        Case(case).write()
+        if len(sys.argv) == 1 or case["file"] in sys.argv[1:]:
+            Case(case).write()

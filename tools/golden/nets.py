@@ -44,6 +44,30 @@ def pad_and_join(x, skip):
     return torch.cat([skip, x], 1)
 
 
+class DoubleConv3d(nn.Module):
+    def __init__(self, inputs, outputs, pool=None):
+        super().__init__()
+        self.pool = pool
+        self.conv1 = nn.Conv3d(inputs, outputs, 3, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm3d(outputs)
+        self.conv2 = nn.Conv3d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm3d(outputs)
+
+    def forward(self, x):
+        if self.pool:
+            x = F.max_pool3d(x, self.pool)
+        x = self.norm1(self.conv1(x)).relu_()
+        return self.norm2(self.conv2(x)).relu_()
+
+
+def pad_and_join_volumes(x, skip):
+    padding = []
+    for dimension in (4, 3, 2):
+        missing = skip.size(dimension) - x.size(dimension)
+        padding += [missing // 2, missing - missing // 2]
+    return torch.cat([skip, F.pad(x, padding) if any(padding) else x], 1)
+
+
 class DownsampleAdd(nn.Module):
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -79,6 +103,24 @@ def unet(width, in_channels=3, classes=2):
         layers.append((f"up{step}_conv", DoubleConv(channels, channels // 2), None, []))
         channels //= 2
     layers.append(("out", nn.Conv2d(channels, classes, 1), None, []))
+    return layers
+
+
+def unet3d(width, depth, pooling, in_channels=1, classes=2):
+    layers = [("in", DoubleConv3d(in_channels, width), None, [])]
+    channels = width
+    for level in range(1, depth + 1):
+        pool = tuple(pooling[level - 1])
+        layers.append((f"cat{level}", Call(lambda x: x), ("output", f"skip{level}"), []))
+        layers.append((f"down{level}", DoubleConv3d(channels, 2 * channels, pool=pool), None, []))
+        channels *= 2
+    for step in range(1, depth + 1):
+        pool = tuple(pooling[depth - step])
+        layers.append((f"up{step}_t", nn.ConvTranspose3d(channels, channels // 2, pool, pool), None, []))
+        layers.append((f"up{step}_pop", Call(pad_and_join_volumes), None, [f"skip{depth + 1 - step}"]))
+        layers.append((f"up{step}_conv", DoubleConv3d(channels, channels // 2), None, []))
+        channels //= 2
+    layers.append(("out", nn.Conv3d(channels, classes, 1), None, []))
     return layers
 
 
