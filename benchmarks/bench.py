@@ -35,7 +35,7 @@ class Bench:
             raise Trouble(f"{self.arguments.python} cannot be started: {error}.\nSet another one with --python.") from None
         if done.returncode != 0:
             raise Trouble(f"{self.arguments.python} lacks {done.stderr.strip()}.\nInstall it there "
-                          "(torch==2.13.0, torchgpipe==0.0.7, pillow), set another Python with --python, or omit these "
+                          "(torch==2.13.0, torchgpipe==0.0.7, pillow, deepspeed==0.19.8 with ninja), set another Python with --python, or omit these "
                           "measurements with --only.")
 
     def tiny(self, *flags):

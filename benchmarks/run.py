@@ -17,7 +17,7 @@
   against torchrun; (idle) sixteen thread ranks that sleep, against the simulator
   (ddp), (fsdp) one model on 2 and 4 processes, against Python's DistributedDataParallel and FSDP2 on Gloo; (shardranks)
   thread ranks against processes; (overlap) how much of the communication a backward hides; (flatoptimizer) optimizers over
-  flat shards, against torch::optim; (shardlargest) the largest model that trains at each level, against the formula
+  flat shards, against torch::optim; (deepspeed) ZeRO-1 to 3 on 2 processes, against DeepSpeed on Gloo; (shardlargest) the largest model that trains at each level, against the formula
   (shardsave) a checkpoint of 1 GiB against the disk's sequential writing; a save in the background against a copy in memory
   (weights) a safetensors file of 1 GiB into a model's parameters, against Python's load_file and load_state_dict
 
@@ -41,16 +41,18 @@ SECTIONS = {("a",): steps.one_stage, ("b",): steps.two_stages, ("c", "d"): predi
             ("f",): parts.optimizers, ("g",): parts.largest, ("h",): parts.compiling, ("bf16",): precision.bf16,
             ("ranks",): ranks.against_pipelining, ("transports",): ranks.transports, ("messages",): ranks.messages,
             ("rankstart",): ranks.start, ("idle",): ranks.idle, ("reader",): reader.reading, ("resnet50",): resnet50.steps, ("sweep",): sweep.tutorial,
-            ("ddp",): sharding.ddp, ("fsdp",): sharding.fsdp, ("shardranks",): sharding.ranks, ("overlap",): sharding.overlap,
+            ("ddp",): sharding.ddp, ("fsdp",): sharding.fsdp, ("deepspeed",): sharding.deepspeed, ("shardranks",): sharding.ranks, ("overlap",): sharding.overlap,
             ("flatoptimizer",): sharding.flat_optimizer, ("shardlargest",): sharding.largest, ("shardsave",): saving.speed, ("weights",): weights.loading}
 NAMES = [name for names in SECTIONS for name in names]
+OPTIONAL = {"deepspeed"}  # measured only where --only names it: its package compiles a part of itself
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=ROOT / "build" / "release", help="the build folder (default: build/release)")
     parser.add_argument("--python", default="python3", help="a Python that has the peers (default: python3)")
-    parser.add_argument("--only", default=",".join(NAMES), help=f"which of {','.join(NAMES)} (default: all)")
+    parser.add_argument("--only", default=",".join(name for name in NAMES if name not in OPTIONAL),
+                        help=f"which of {','.join(NAMES)} (default: all but {', '.join(sorted(OPTIONAL))})")
     parser.add_argument("--rounds", type=int, default=5, help="processes of each program (default: 5)")
     parser.add_argument("--steps", type=int, default=3, help="measured steps of each process (default: 3)")
     parser.add_argument("--tiny", action="store_true", help="tiny nets, to check that everything runs")

@@ -1,9 +1,9 @@
 # Lists the tests of a GoogleTest program and writes the file that CTest reads: one entry for each suite, named
 # <program>.<suite>. libtorch takes 0.2 to 0.4 s to load, more than most tests. A suite in SEPARATE has one entry for each
-# test instead, <program>.<suite>.<test>. Each entry writes a report that tools/count_tests.py reads.
+# test instead, <program>.<suite>.<test>. A suite in SLOW has the label slow. Each entry writes a report that tools/count_tests.py reads.
 #
 #   cmake -DPROGRAM=<file> -DNAME=<program> -DOUTPUT=<file> -DREPORTS=<folder> -DLABEL=<label> -DTIMEOUT=<seconds>
-#         -DSEPARATE=<suites, separated by |> -P TrestleDiscoverTests.cmake
+#         -DSEPARATE=<suites, separated by |> -DSLOW=<the same> -P TrestleDiscoverTests.cmake
 cmake_minimum_required(VERSION 3.25)
 execute_process(
   COMMAND ${PROGRAM} --gtest_list_tests
@@ -15,16 +15,21 @@ if(NOT result EQUAL 0)
 endif()
 
 set(script "")
-# add_entry(<suite or test> <filter> <number of tests>)
-function(add_entry name filter count)
+# add_entry(<suite> <suite or test> <filter> <number of tests>)
+function(add_entry of name filter count)
+  set(label ${LABEL})
+  if(of IN_LIST SLOW)
+    set(label slow)
+  endif()
   string(REPLACE "/" "_" report ${NAME}.${name})
   string(APPEND script "add_test([==[${NAME}.${name}]==] [==[${PROGRAM}]==] [==[--gtest_filter=${filter}]==] "
                        "[==[--gtest_output=xml:${REPORTS}/${report}.xml]==])\n"
-                       "set_tests_properties([==[${NAME}.${name}]==] PROPERTIES LABELS ${LABEL} TIMEOUT ${TIMEOUT} COST ${count})\n")
+                       "set_tests_properties([==[${NAME}.${name}]==] PROPERTIES LABELS ${label} TIMEOUT ${TIMEOUT} COST ${count})\n")
   set(script "${script}" PARENT_SCOPE)
 endfunction()
 
 string(REPLACE "|" ";" SEPARATE "${SEPARATE}")
+string(REPLACE "|" ";" SLOW "${SLOW}")
 string(REGEX REPLACE " *#[^\n]*" "" listed "${listed}")  # the values of parameters
 string(REGEX REPLACE "^.*gtest_main\\.cc\n" "" listed "${listed}")
 string(REPLACE "\n" ";" lines "${listed}")
@@ -34,12 +39,12 @@ foreach(line ${lines} "end.")
   if(line MATCHES "^  (.+)$")
     math(EXPR count "${count} + 1")
     if(suite IN_LIST SEPARATE)
-      add_entry(${suite}.${CMAKE_MATCH_1} ${suite}.${CMAKE_MATCH_1} 1)
+      add_entry(${suite} ${suite}.${CMAKE_MATCH_1} ${suite}.${CMAKE_MATCH_1} 1)
     endif()
   elseif(line MATCHES "^(.+)\\.$")
     set(next ${CMAKE_MATCH_1})
     if(count GREATER 0 AND NOT suite IN_LIST SEPARATE)
-      add_entry(${suite} ${suite}.* ${count})
+      add_entry(${suite} ${suite} ${suite}.* ${count})
     endif()
     set(suite ${next})
     set(count 0)

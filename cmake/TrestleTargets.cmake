@@ -169,14 +169,15 @@ function(trestle_add_precompiled_headers)
 endfunction()
 
 # trestle_add_test(<name> LABEL core|torch|ranks|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...]
-#                  [TIMEOUT seconds] [SEPARATE suites])
+#                  [TIMEOUT seconds] [SEPARATE suites] [SLOW suites])
 # One GoogleTest program; every suite in it becomes one ctest entry with a time-out (TrestleDiscoverTests.cmake). Each test
-# of a suite in SEPARATE has a process of its own, because it changes its process for good. The target trestle_tests builds
+# of a suite in SEPARATE has a process of its own, because it changes its process for good. The suites in SLOW have the
+# label slow: `run_tests --quick` leaves them out. The target trestle_tests builds
 # all programs. A build without torch leaves out the tests of the folders that it lacks. In a build with sanitizers the
 # label is "sanitize", and of the tests that use torch only those named in TRESTLE_SANITIZED_TESTS ("all" for all) are
 # built: libtorch makes such builds slow.
 function(trestle_add_test name)
-  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;FOLDERS;PACKAGES;SEPARATE" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;FOLDERS;PACKAGES;SEPARATE;SLOW" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -193,6 +194,7 @@ function(trestle_add_test name)
       return()
     endif()
     set(ARG_LABEL sanitize)
+    set(ARG_SLOW "")
     math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
   endif()
   add_executable(${name} ${ARG_SOURCES})
@@ -209,6 +211,7 @@ function(trestle_add_test name)
   add_dependencies(trestle_tests ${name})
   set(entries ${CMAKE_CURRENT_BINARY_DIR}/${name}_entries.cmake)
   string(REPLACE ";" "|" separate "${ARG_SEPARATE}")
+  string(REPLACE ";" "|" slow "${ARG_SLOW}")
   add_custom_command(
     TARGET ${name}
     POST_BUILD
@@ -216,7 +219,7 @@ function(trestle_add_test name)
     COMMAND
       ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${name}> -DNAME=${name} -DOUTPUT=${entries}
       -DREPORTS=${PROJECT_BINARY_DIR}/Testing/reports -DLABEL=${ARG_LABEL} -DTIMEOUT=${ARG_TIMEOUT} -DSEPARATE=${separate}
-      -P ${PROJECT_SOURCE_DIR}/cmake/TrestleDiscoverTests.cmake
+      -DSLOW=${slow} -P ${PROJECT_SOURCE_DIR}/cmake/TrestleDiscoverTests.cmake
     VERBATIM)
   set(included ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake)
   file(CONFIGURE OUTPUT ${included} @ONLY CONTENT [[

@@ -24,8 +24,10 @@ constexpr int batch = 24;
 
 double train(trestle::World& world) {
   const trestle::DeviceMesh mesh(world, {{"replicate", world.size()}});
-  // All ranks start with rank 0's weights.
-  trestle::ShardedModule<NetImpl> net(std::make_shared<NetImpl>(), mesh, trestle::ddp());
+  // Ranks may be threads of one process, where torch::manual_seed() would not give them the same
+  // weights.
+  const auto module = trestle::seeded(7, [] { return std::make_shared<NetImpl>(); });
+  trestle::ShardedModule<NetImpl> net(module, mesh, trestle::ddp());
   const auto optimizer =
       trestle::optim::make_optimizer(net.parameters(), {.name = "adamw", .learning_rate = 0.01});
   auto generator = at::make_generator<at::CPUGeneratorImpl>(7);

@@ -9,11 +9,11 @@
 #include <torch/types.h>
 #include <trestle/comm/threads/spawn.h>
 #include <trestle/deepspeed/deepspeed.h>
+#include <trestle/device/seeded.h>
 
 #include <exception>
 #include <filesystem>
 #include <iostream>
-#include <mutex>
 
 namespace {
 
@@ -36,12 +36,7 @@ std::pair<at::Tensor, at::Tensor> micro_batch(std::int64_t size, int step, int r
 
 // The work of each rank. Returns whether the model learned.
 bool work(const trestle::World& world, const std::filesystem::path& file) {
-  std::shared_ptr<NetImpl> net;
-  {
-    static std::mutex one_at_a_time;  // rank threads share one default generator
-    const std::lock_guard lock(one_at_a_time);
-    net = std::make_shared<NetImpl>();
-  }
+  const auto net = trestle::seeded(1, [] { return std::make_shared<NetImpl>(); });
 
   // [engine]
   // The file names no optimizer. The program creates one, over this rank's shards.

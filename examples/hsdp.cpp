@@ -5,10 +5,15 @@
 //   ./hsdp
 //   trestle launch -n 8 -- ./hsdp
 //
+// --precision bf16 computes in 16 bits. examples/survey/hsdp.py is the same program in Python, with
+// the same losses.
+//
 // Some PyTorch tutorials also wrap such a model in DistributedDataParallel. Here that would reduce
 // the gradients over the rows twice: the mesh's "replicate" dimension already does it.
 #include <torch/torch.h>
 #include <trestle/trestle.h>
+
+#include "examples/survey/survey.h"
 
 #include <iostream>
 
@@ -19,30 +24,51 @@ constexpr int width = 256, blocks = 6;
 // One factory per layer. A rank creates one layer at a time and keeps its shard, so that no device
 // ever holds the whole model.
 trestle::nn::Layers make_net() {
+  const auto linear = [](int number, int outputs) {
+    return [number, outputs] {
+      torch::nn::Linear made(width, outputs);
+      survey::set_weights(*made, static_cast<std::uint64_t>(2 * number));  // Python's
+      return made;
+    };
+  };
   trestle::nn::Layers net(trestle::nn::Seed{1});
   for (int i = 0; i < blocks; ++i) {
-    net.add("linear" + std::to_string(i), [] { return torch::nn::Linear(width, width); });
+    net.add("linear" + std::to_string(i), linear(i, width));
     net.add("act" + std::to_string(i), torch::nn::GELU());
   }
-  net.add("head", [] { return torch::nn::Linear(width, 4); });
+  net.add("head", linear(blocks, 4));
   return net;
 }
 
-void train(trestle::World& world, const trestle::Device& device) {
+trestle::ShardPrecision precision_of(const survey::Arguments& arguments) {
+  if (arguments.precision == trestle::Precision::Float32) return {};
+  const bool is_bf16 = arguments.precision == trestle::Precision::BFloat16;
+  return {.parameters = is_bf16 ? at::kBFloat16 : at::kHalf,
+          .reduce = at::kFloat,
+          .output = at::kFloat};
+}
+
+void train(trestle::World& world, const trestle::Device& device,
+           const survey::Arguments& arguments) {
   const trestle::DeviceMesh mesh(world, {{"replicate", 2}, {"shard", world.size() / 2}});
   if (world.rank() == 0) std::cout << mesh.layout().picture();
-  trestle::Sharded net(make_net(), mesh, trestle::hsdp({.device = device.torch}));
+  trestle::Sharded net(
+      make_net(), mesh,
+      trestle::hsdp({.precision = precision_of(arguments), .device = device.torch}));
   const auto optimizer = trestle::optim::make_optimizer(net.parameters(), {.name = "adamw"});
-  torch::manual_seed(world.rank());  // different samples on each rank
   for (int step = 0; step < 10; ++step) {
-    const auto x = torch::randn({8, width}).to(device.torch);
+    // Different samples on each rank.
+    const auto key = static_cast<std::uint64_t>(1000 + 100 * step + world.rank());
+    const auto x = survey::samples({8, width}, key).to(device.torch);
     const auto y = x.narrow(1, 0, 4).argmax(1);
     optimizer->zero_grad();
-    net.backward(torch::nn::functional::cross_entropy(net.forward(x), y));
-    const double norm = net.clip_grad_norm(1.0);
+    const auto loss = torch::nn::functional::cross_entropy(net.forward(x), y);
+    net.backward(loss);
+    net.clip_grad_norm(1.0);
     optimizer->step();
-    if (world.rank() == 0 && step % 3 == 0)
-      std::cout << "step " << step << "  gradient norm " << norm << "\n";
+    at::Tensor mean = loss.detach().to(at::kCPU).clone();
+    world.group().all_reduce(mean).wait();
+    if (world.rank() == 0) survey::print_loss(step, mean.item<double>() / world.size());
   }
   if (world.rank() != 0) return;
   const auto report = net.report();
@@ -59,15 +85,15 @@ void train(trestle::World& world, const trestle::Device& device) {
 
 }  // namespace
 
-int main() {
-  if (trestle::launch::read_rank_environment().world_size > 1) {
-    auto world = trestle::init();
-    train(world, trestle::cpu_device());
-    return 0;
-  }
-  const auto devices = trestle::virtual_devices(8);
-  trestle::spawn(8, [&](trestle::World& world) {
-    train(world, devices[static_cast<std::size_t>(world.rank())]);
+int main(int argc, char** argv) {
+  return survey::run(argc, argv, [](const survey::Arguments& arguments) {
+    if (trestle::launch::read_rank_environment().world_size > 1) {
+      auto world = trestle::init();
+      return train(world, trestle::cpu_device(), arguments);
+    }
+    const auto devices = trestle::virtual_devices(8);
+    trestle::spawn(8, [&](trestle::World& world) {
+      train(world, devices[static_cast<std::size_t>(world.rank())], arguments);
+    });
   });
-  return 0;
 }

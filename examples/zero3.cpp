@@ -38,8 +38,11 @@ double train(trestle::World& world, const trestle::Device& device) {
                        trestle::fsdp({.precision = bf16, .device = device.torch}));
   const auto optimizer =
       trestle::optim::make_optimizer(net.parameters(), {.name = "adamw", .learning_rate = 1e-3});
-  torch::manual_seed(world.rank());  // different samples on each rank; the model memorizes them
-  const auto x = torch::randn({batch / world.size(), width}).to(device.torch);
+  // Different samples on each rank; the model memorizes them.
+  const auto samples = trestle::seeded(static_cast<std::uint64_t>(world.rank()), [&] {
+    return torch::randn({batch / world.size(), width});
+  });
+  const auto x = samples.to(device.torch);
   const auto y = x.narrow(1, 0, 3).argmax(1);
   double loss = 0;
   for (int step = 0; step < 40; ++step) {

@@ -158,7 +158,7 @@ class Trial:
         if not saved:
             return ["the run is over and left nothing"] if over else []
         out = self.folder / "last.safetensors"
-        loaded = subprocess.run([self.program, "export", str(saved[0]), "--out", str(out)],
+        loaded = subprocess.run([self.program, "export", str(saved[0]), "--out", str(out), "--overwrite"],
                                 capture_output=True, text=True, timeout=60)
         if loaded.returncode != 0:
             return [f"the last checkpoint does not load: {loaded.stderr.strip()}"]

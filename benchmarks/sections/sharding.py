@@ -1,4 +1,4 @@
-"""(ddp), (fsdp), (shardranks), (overlap), (flatoptimizer), (shardlargest): one model on several ranks."""
+"""(ddp), (fsdp), (deepspeed), (shardranks), (overlap), (flatoptimizer), (shardlargest): one model on several ranks."""
 from measuring import alternate, best, middle, run, say, spread
 
 MODELS = {"mlp": [], "conv": ["--model", "conv", "--batch", "32"]}
@@ -56,6 +56,23 @@ def fsdp(bench):
                 bench.row(f"(fsdp) {model}, {words}, {ranks} processes, against FSDP2", best(results, "trestle", "step"),
                           best(results, "fsdp2", "step"), "<= 0.70")
                 details[f"{model} {level} {ranks}"] = results
+    return details
+
+
+def deepspeed(bench):
+    """(deepspeed) a step of the MLP, 12 x 1024, with sharded state over two processes, against DeepSpeed's on Gloo"""
+    bench.need("torch", "deepspeed", "ninja")
+    details = {}
+    for stage, level in ((1, "optimizer-state"), (2, "gradients"), (3, "parameters")):
+        common = sizes(bench, "--layers", "12")
+        peer = [bench.arguments.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2,
+                *bench.peer("deepspeed_step")[1:], "--stage", stage, *common]
+        results = alternate(bench.arguments.rounds, {
+            "trestle": lambda: step("sharded_step", launched(bench, 2, "--level", level, *common)),
+            "deepspeed": lambda: step("deepspeed_step.py", peer)}, say)
+        bench.row(f"(deepspeed) mlp of 12 layers, ZeRO-{stage}, 2 processes, against DeepSpeed on Gloo",
+                  best(results, "trestle", "step"), best(results, "deepspeed", "step"), "<= 0.45")
+        details[f"stage {stage}"] = results
     return details
 
 

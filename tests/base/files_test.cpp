@@ -11,15 +11,18 @@
 #include <array>
 #include <csignal>
 #include <string>
+#include <thread>
 
 #include "tests/support/message_of.h"
 #include "trestle/base/error.h"
+#include "trestle/base/overwrite.h"
 #include "trestle/base/text.h"
 
 namespace trestle {
 namespace {
 
 using support::message_of;
+using testing::AllOf;
 using testing::HasSubstr;
 
 class Files : public testing::Test {
@@ -184,10 +187,36 @@ TEST_F(Files, ReportsAFullDevice) {
   EXPECT_THAT(message, HasSubstr("Free some space"));
 }
 
-TEST_F(Files, StopsReadingAnEndlessDevice) {
-  EXPECT_THAT(message_of<FileError>([] { read_file("/dev/zero"); }),
-              HasSubstr("/dev/zero: it has no end: 256.0 MiB were read"));
-  EXPECT_EQ(read_file("/dev/null"), "");
+TEST_F(Files, RefusesToReadEndlessDevices) {
+  for (const auto& read : {read_file, read_text_file}) {
+    for (const char* device : {"/dev/zero", "/dev/urandom"})
+      EXPECT_THAT(message_of<FileError>([&] { read(device); }),
+                  AllOf(HasSubstr(device), HasSubstr("is a device, not a file")));
+    EXPECT_EQ(read("/dev/null"), "");
+  }
+}
+
+// A file with a hole of 2 TiB, which no memory holds, and an endless pipe.
+TEST_F(Files, RefusesTextWithoutEnd) {
+  write_file(folder_ / "long", "a");
+  std::filesystem::resize_file(folder_ / "long", std::uintmax_t{2} << 40);
+  EXPECT_THAT(message_of<FileError>([&] { read_text_file(folder_ / "long"); }),
+              HasSubstr("it has 2.0 TiB, and text has at most 64.0 MiB"));
+  const auto pipe = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] {
+    const int end = open(pipe.c_str(), O_WRONLY);
+    const std::string block(1 << 20, 'x');
+    signal(SIGPIPE, SIG_IGN);
+    while (write(end, block.data(), block.size()) > 0) {
+    }
+    close(end);
+  });
+  EXPECT_THAT(message_of<FileError>([&] { read_text_file(pipe); }),
+              HasSubstr("it has no end: 64.0 MiB were read"));
+  writer.join();
+  std::filesystem::remove(pipe);
+  std::filesystem::remove(folder_ / "long");
 }
 
 TEST_F(Files, NamesMissingFilesAndFolders) {
@@ -197,6 +226,32 @@ TEST_F(Files, NamesMissingFilesAndFolders) {
   EXPECT_THAT(message_of<FileError>([&] { read_file(folder_); }), HasSubstr("directory"));
   EXPECT_THAT(message_of<FileError>([&] { write_file(folder_, "a"); }), HasSubstr("directory"));
   EXPECT_EQ(count(), 0u);
+}
+
+TEST_F(Files, ErrorsHaveTheirPathOnce) {
+  const std::filesystem::path none = folder_ / "none" / "x";
+  for (const std::string& message : {message_of<FileError>([&] { read_file(none); }),
+                                     message_of<FileError>([&] { write_file(none, "a"); })}) {
+    EXPECT_EQ(message.find(none.string()), 0u) << message;
+    EXPECT_EQ(message.find(none.string(), 1), std::string::npos) << message;
+  }
+}
+
+TEST_F(Files, ExistingOnesAreOverwrittenOnlyIfAllowed) {
+  const auto refused = [&](const std::vector<std::filesystem::path>& files,
+                           Overwrite overwrite = Overwrite::Refuse) {
+    return message_of<UsageError>([&] { refuse_overwriting(files, overwrite, "--out"); });
+  };
+  const auto a = folder_ / "a", b = folder_ / "b", link = folder_ / "link";
+  EXPECT_EQ(refused({a, b}), "nothing was thrown");
+  write_file(a, "mine");
+  EXPECT_THAT(refused({a}), HasSubstr("--out " + a.string() + ": exists already"));
+  EXPECT_THAT(refused({a, b}), HasSubstr("--out: 1 of 2 files that would be written exist"));
+  EXPECT_EQ(refused({a, b}, Overwrite::Allow), "nothing was thrown");
+  EXPECT_THAT(refused({folder_}), HasSubstr("exists already"));
+  std::filesystem::create_symlink("nowhere", link);
+  EXPECT_THAT(refused({link}), HasSubstr("link: exists already"));
+  EXPECT_EQ(refused({"/dev/null"}), "nothing was thrown") << "it has no content to lose";
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ TEST(Units, ParsesBytes) {
   EXPECT_EQ(parse_bytes(" 1.5 GiB "), 1536_MiB);
   EXPECT_EQ(parse_bytes("100 MB"), 100'000'000);
   EXPECT_EQ(parse_bytes("4096"), 4096);
-  EXPECT_EQ(parse_bytes("7B"), 7);
+  EXPECT_EQ(parse_bytes("7B"), 7_B);
   EXPECT_EQ(parse_bytes("0"), 0);
 }
 

@@ -5,11 +5,13 @@
     python_peer.py parts FOLDER     the same for the checkpoint `parts` of three ranks, as docs/resume.md says
 """
 
+import json
 import pathlib
 import sys
 
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -171,9 +173,23 @@ def write(folder):
             save_file({"inputs": inputs, "outputs": net(inputs).contiguous()}, folder / f"{name}_io.safetensors")
 
 
+def read_hugging_face(folder):
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    tensors = {}
+    for name, file in index["weight_map"].items():
+        with safe_open(folder / file, "pt") as opened:
+            if opened.metadata()["format"] != "pt":
+                sys.exit(f"{file} is not a file of PyTorch")
+            tensors[name] = opened.get_tensor(name)
+    if index["metadata"]["total_size"] != sum(t.nbytes for t in tensors.values()):
+        sys.exit("the index has another total size")
+    return tensors
+
+
 def check(folder):
     expected = plain()
     for name, made in [("made.pt", torch.load(folder / "made.pt", weights_only=True)),
+                       ("made_folder", read_hugging_face(folder / "made_folder")),
                        ("made.safetensors", load_file(folder / "made.safetensors"))]:
         if made.keys() != expected.keys():
             sys.exit(f"{name} holds {list(made)}")

@@ -68,6 +68,7 @@ TEST_F(WithPython, BothKindsOfFilesRoundTrip) {
   EXPECT_TRUE(torch::equal(archive[7].second, (torch::arange(7) + 7).to(torch::kChar)));
 
   write_weights(folder_ / "made.pt", archive);
+  write_weights_folder(folder_ / "made_folder", archive, 16);
   write_weights(folder_ / "made.safetensors", archive);
   const nn::Layers net = models::resnet18({.width = 4});
   load_weights(net, folder_ / "torchvision.pt");

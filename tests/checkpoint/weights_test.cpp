@@ -11,6 +11,8 @@
 #include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/files/weight_names.h"
 #include "trestle/models/resnet.h"
 #include "trestle/models/unet.h"
@@ -132,7 +134,7 @@ TEST_F(Weights, ErrorsNameTheUnsupportedKindOfFile) {
   write_file(folder_ / "a.txt", "these are no weights");
   EXPECT_THAT(refusal(folder_ / "a.txt"), HasSubstr("not a safetensors file"));
   write_file(folder_ / "empty.pt", "");
-  EXPECT_THAT(refusal(folder_ / "empty.pt"), HasSubstr("not a safetensors file: 0 bytes"));
+  EXPECT_THAT(refusal(folder_ / "empty.pt"), HasSubstr("the file of weights is empty"));
   EXPECT_THROW(read_weights(folder_ / "none.pt"), FileError);
   EXPECT_THROW(read_weights(folder_), FileError);
 }
@@ -170,6 +172,109 @@ TEST_F(Weights, AnyBytesEitherReadOrThrowAnError) {
   const auto result = fuzz::run(seeds, try_bytes, {.iterations = 3000, .longest = 8192});
   EXPECT_GT(result.accepted, 10);
   EXPECT_GT(result.refused, 1000);
+}
+
+// DeepSpeed's and DCP's folders, with what Python says they hold.
+TEST_F(Weights, ReadsFoldersOfOtherPrograms) {
+  const fs::path folders = golden.parent_path();
+  std::vector<fs::path> all = {folders / "dcp"};
+  for (const char* const kind : {"deepspeed", "deepspeed_frozen", "deepspeed_groups"})
+    for (const auto& entry : fs::directory_iterator(folders / kind))
+      if (entry.is_directory()) all.push_back(entry.path());
+  ASSERT_EQ(all.size(), 1u + 8 + 6 + 4);
+  for (const fs::path& folder : all) {
+    const auto expected = by_name(read_weights(folder / "reference.safetensors").tensors);
+    const auto weights = by_name(read_weights(folder).tensors);
+    const auto state = by_name(CheckpointFolder(folder).read("optimizer"));
+    std::size_t compared = 0;
+    for (const auto& [name, tensor] : expected) {
+      if (name == "losses") continue;
+      const at::Tensor& found = weights.contains(name) ? weights.at(name) : state.at(name);
+      // Frozen parameters of bf16 are saved in bf16.
+      EXPECT_TRUE(torch::equal(found.to(tensor.scalar_type()), tensor)) << folder << " " << name;
+      compared += 1;
+    }
+    EXPECT_GE(compared, 6u);
+    EXPECT_EQ(list_weights(folder).size(), weights.size());
+    const std::string step = weights.contains("0.weight") ? "0.weight.step" : "fc.weight.step";
+    // DeepSpeed's optimizer of 16 bits at stage 0 begins with a step of its own.
+    const bool has_own_step = folder.filename() == "bf16_zero0" || folder.filename() == "dcp";
+    EXPECT_EQ(state.at(step).item<std::int64_t>(), has_own_step ? 4 : 3) << folder;
+  }
+  // Into a model of another floating type, a box of a tensor only.
+  const at::Tensor box = torch::zeros({2, 3}, torch::kDouble);
+  CheckpointFolder(folders / "dcp").read("weights", {{"fc.weight", box, {2, 0}}});
+  EXPECT_TRUE(torch::equal(box, (torch::arange(6, torch::kDouble).view({2, 3}) + 6) / 8));
+}
+
+TEST_F(Weights, RoundTripsFoldersOfHuggingFace) {
+  NamedTensors tensors;
+  for (int i = 0; i < 5; ++i)
+    tensors.emplace_back(text("layer", i, ".weight"), torch::randn({3, i + 1}));
+  write_weights_folder(folder_ / "many", tensors, 48, {{"epoch", "7"}});
+  write_weights_folder(folder_ / "one", tensors, 1 << 20);
+  EXPECT_TRUE(fs::exists(folder_ / "many/model-00004-of-00004.safetensors"));
+  EXPECT_FALSE(fs::exists(folder_ / "many/model.safetensors"));
+  EXPECT_TRUE(fs::exists(folder_ / "one/model.safetensors"));
+  EXPECT_FALSE(fs::exists(folder_ / "one" / "model.safetensors.index.json"));
+  EXPECT_FALSE(fs::exists(folder_ / "many.tmp"));
+  for (const char* const place : {"many", "one", "many/model.safetensors.index.json"}) {
+    const auto back = by_name(read_weights(folder_ / place).tensors);
+    ASSERT_EQ(back.size(), 5u);
+    for (const auto& [name, tensor] : tensors) EXPECT_TRUE(torch::equal(back.at(name), tensor));
+  }
+  EXPECT_THAT(message_of<UsageError>([&] { write_weights_folder(folder_ / "one", tensors, 48); }),
+              HasSubstr("exists already"));
+  EXPECT_THROW(
+      write_weights_folder(folder_ / "two", {{"a", torch::ones(1)}, {"a", torch::ones(1)}}, 48),
+      UsageError);
+  EXPECT_FALSE(fs::exists(folder_ / "two"));
+}
+
+// Damage in the last tensor: the first ones have been read by then, and are not written.
+TEST_F(Weights, ADamagedFileChangesNoTensor) {
+  const fs::path folders = golden.parent_path();
+  const auto flip = [](const fs::path& path, std::size_t from_end) {
+    std::string bytes = read_file(path);
+    bytes[bytes.size() - from_end] = static_cast<char>(bytes[bytes.size() - from_end] ^ 0x40);
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  };
+  const auto expect_nothing_changed = [&](const fs::path& path, const std::string& file) {
+    NamedTensors model;
+    for (const StoredTensor& tensor : list_weights(path))
+      model.emplace_back(tensor.name, torch::full(tensor.shape, 7, torch::kFloat));
+    EXPECT_THAT(message_of([&] { load_weights(model, path, {.strict = false}); }), HasSubstr(file));
+    for (const auto& [name, tensor] : model)
+      EXPECT_TRUE(torch::equal(tensor, torch::full_like(tensor, 7))) << path << " " << name;
+  };
+  const NamedTensors tensors = {{"a", torch::randn({64})}, {"b", torch::randn({64})}};
+  write_checkpoint(folder_ / "own",
+                   {{"weights", {{"a", tensors[0].second}}}, {"other", {{"b", tensors[1].second}}}},
+                   "{}");
+  flip(folder_ / "own/weights.safetensors", 9);
+  expect_nothing_changed(folder_ / "own", "'a' differs from the saved one");
+  write_weights(folder_ / "a.pt", tensors);
+  std::string bytes = read_file(folder_ / "a.pt");
+  const std::string data(static_cast<const char*>(tensors[1].second.const_data_ptr()), 64);
+  bytes[bytes.find(data) + 3] ^= 0x40;
+  std::ofstream(folder_ / "a.pt", std::ios::binary | std::ios::trunc) << bytes;
+  expect_nothing_changed(folder_ / "a.pt", "a.pt");
+  for (const char* const name : {"fp32_zero1", "fp32_zero3", "bf16_zero0"}) {
+    fs::copy(folders / "deepspeed" / name, folder_ / name, fs::copy_options::recursive);
+    const bool is_whole = name == std::string("bf16_zero0");
+    const fs::path file =
+        folder_ / name / "global_step3" /
+        (is_whole ? "mp_rank_00_model_states.pt" : "zero_pp_rank_1_mp_rank_00_optim_states.pt");
+    const auto weights = by_name(read_weights(folder_ / name).tensors);
+    const at::Tensor last = weights.at("3.bias");
+    std::string content = read_file(file);
+    const std::string part(static_cast<const char*>(last.const_data_ptr()) + 8, 4);
+    const std::size_t place = content.rfind(part);
+    ASSERT_NE(place, std::string::npos) << name;
+    content[place] = static_cast<char>(content[place] ^ 1);
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << content;
+    expect_nothing_changed(folder_ / name, file.filename().string());
+  }
 }
 
 TEST_F(Weights, RoundTrips) {

@@ -4,6 +4,7 @@
 
 #include "tests/cli/program.h"
 #include "trestle/base/files.h"
+#include "trestle/base/text.h"
 
 // Users' errors: one clear message with place and hint, exit code 2 for usage errors and 1 for
 // failures.
@@ -99,9 +100,12 @@ TEST_F(BadInput, JsonEndsWithFailure) {
       run({"train", "small.toml", "--name", "wild", "--json", "--optimizer.name", "sgd", "--lr",
            "1e6", "--optimizer.weight_decay", "1e6", "--batch", "2", "--devices", "cpu"});
   EXPECT_EQ(wild.code, 1);
-  const auto last = wild.out.rfind('\n', wild.out.size() - 2);
-  EXPECT_THAT(wild.out.substr(last + 1),
+  const std::vector<std::string> lines = split(trim(wild.out), '\n');
+  ASSERT_GE(lines.size(), 2u);
+  EXPECT_THAT(lines[lines.size() - 2],
               AllOf(HasSubstr("{\"event\":\"failed\",\"reason\":\""), HasSubstr("became ")));
+  EXPECT_THAT(lines.back(), AllOf(HasSubstr("{\"error\":{\"message\":\""), HasSubstr("became "),
+                                  HasSubstr("\"exit_code\":1}}")));
   // Nothing was saved, so the message must not speak of a checkpoint that is there.
   EXPECT_FALSE(fs::exists(folder_ / "runs/wild/last"));
   EXPECT_THAT(wild.err, Not(HasSubstr("The last checkpoint")));
@@ -179,6 +183,10 @@ TEST_F(BadInput, RefusesFlagsWithoutEffect) {
          {"--masks has no effect for mnist"});
   expect(run({"data", "synthesize", "mnist", "--count", "6", "--out", "d", "--width", "9"}), 2,
          {"digits are 28 x 28 pixels"});
+  expect(run({"train", "small.toml", "--folder", "x"}), 2,
+         {"'folder' in [data] has no effect for 'carvana'", "Leave it out."});
+  expect(run({"sweep", "small.toml", "--over", "milestones=3;4", "--dry-run"}), 2,
+         {"'milestones' in [optimizer] has no effect for the learning-rate schedule 'constant'"});
 }
 
 TEST_F(BadInput, NamesMissingFiles) {
@@ -246,6 +254,37 @@ TEST_F(BadInput, SuggestsNearestWord) {
   expect(run({"data", "check", "mnits", "--folder", "."}), 2, {"did you mean 'mnist'?"});
   expect(run({"data", "check", "carvana", "--images", "."}), 2,
          {"data check carvana needs --images DIR and --masks DIR"});
+}
+
+// Regression: --fsdp suggested --flip. The names of other programs name the right flags.
+TEST_F(BadInput, NamesFlagsThatDoWhatOtherProgramsFlagsDo) {
+  for (const std::string flag : {"--fsdp", "--zero3"})
+    expect(run({"train", "small.toml", flag}), 2,
+           {"unknown flag '" + flag + "'; write --mesh shard=N --shard-level parameters."});
+  expect(run({"train", "small.toml", "--ddp"}), 2, {"'--ddp'; write --mesh replicate=N."});
+  expect(run({"train", "small.toml", "--nproc_per_node", "2"}), 2, {"; write --ranks N."});
+  const Finished far = run({"train", "small.toml", "--fsxy"});
+  EXPECT_EQ(far.code, 2);
+  EXPECT_THAT(far.err, AllOf(HasSubstr("unknown flag '--fsxy'."), Not(HasSubstr("did you mean"))));
+}
+
+TEST_F(BadInput, RefusesEndlessFilesAtOnce) {
+  expect(run({"train", "/dev/zero"}), 1, {"/dev/zero: is a device, not a file"});
+  expect(run({"balance", "small.toml", "--profile", "/dev/zero"}), 1,
+         {"/dev/zero: is a device, not a file"});
+  expect(run({"train", "small.toml", "--deepspeed", "/dev/urandom"}), 1,
+         {"/dev/urandom: is a device, not a file"});
+  expect(run({"train", "small.toml", "--weights", "/dev/zero"}), 1,
+         {"/dev/zero: is a device or a pipe, not a weights file"});
+  write_file(folder_ / "long.toml", "a");
+  fs::resize_file(folder_ / "long.toml", std::uintmax_t{2} << 40);
+  expect(run({"train", "long.toml"}), 1, {"long.toml: it has 2.0 TiB, and text has at most"});
+  fs::remove(folder_ / "long.toml");
+}
+
+TEST_F(BadInput, MissingMnistNamesItsDownload) {
+  expect(run({"train", "small.toml", "--data.name", "mnist", "--folder", "nowhere"}), 2,
+         {"nowhere: no such folder", "tools/get_mnist nowhere"});
 }
 
 // Regression: such numbers became 18446744073709551615, 8, and the largest number.

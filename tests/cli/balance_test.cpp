@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "tests/cli/program.h"
 #include "trestle/base/files.h"
 #include "trestle/plan/layer_profile.h"
@@ -26,13 +28,14 @@ TEST_F(BalanceVerb, BalancesByTimeBySizeAndWithinBudgets) {
   for (const std::string by : {"time", "size", "both"}) {
     const Finished done =
         run({"balance", "small.toml", "--by", by, "--json", "--devices", "virtual:3x64MiB"});
+    EXPECT_EQ(std::ranges::count(done.out, '\n'), 1) << "one object per line";
     EXPECT_EQ(done.code, 0) << done.err;
     EXPECT_THAT(done.out, HasSubstr("{\"balance\": ["));
   }
   const Finished tight =
       run({"balance", "small.toml", "--by", "time", "--devices", "virtual:2x1KiB"});
   EXPECT_EQ(tight.code, 0) << tight.err;
-  EXPECT_THAT(tight.out, HasSubstr("of 1.0 KiB: may not fit"));
+  EXPECT_THAT(tight.out, HasSubstr("has 1.0 KiB"));
   const Finished small = run({"balance", "small.toml", "--devices", "virtual:2x1KiB"});
   EXPECT_EQ(small.code, 2);
   EXPECT_THAT(small.err, HasSubstr("no cut into 2 stages fits the budgets: the smallest needs"));
@@ -49,6 +52,33 @@ TEST_F(BalanceVerb, WritesPicturesAndProfilesUnderTheirExtensionsOnly) {
   const Finished profile = run({"balance", "small.toml", "--save", "small.toml"});
   EXPECT_EQ(profile.code, 2);
   EXPECT_EQ(read_file(folder_ / "small.toml"), before);
+}
+
+// The rule of base/overwrite.h in the verbs that write files and need no run.
+TEST_F(BalanceVerb, ExistingFilesAreReplacedOnlyWithOverwrite) {
+  for (const char* name : {"a.svg", "a.json", "a.csv", "sweep.csv"})
+    write_file(folder_ / name, "mine");
+  const std::vector<std::string> drawn = {"view", "--schedule", "gpipe", "--stages",
+                                          "2",    "--out",      "a.svg"};
+  const std::vector<std::vector<std::string>> lines = {
+      drawn,
+      {"view", "--schedule", "gpipe", "--save-csv", "a.csv"},
+      {"balance", "small.toml", "--svg", "a.svg"},
+      {"balance", "small.toml", "--save", "a.json"},
+      {"levels", "--svg", "a.svg"},
+      {"sweep", "small.toml", "--out", ".", "--dry-run"}};
+  for (const auto& line : lines) {
+    const Finished done = run(line);
+    EXPECT_EQ(done.code, 2) << line[0];
+    EXPECT_THAT(done.err,
+                AllOf(HasSubstr("exist"), HasSubstr("already"), HasSubstr("--overwrite")));
+  }
+  for (const char* name : {"a.svg", "a.json", "a.csv", "sweep.csv"})
+    EXPECT_EQ(read_file(folder_ / name), "mine");
+  std::vector<std::string> allowed = drawn;
+  allowed.push_back("--overwrite");
+  EXPECT_EQ(run(allowed).code, 0);
+  EXPECT_THAT(read_file(folder_ / "a.svg"), HasSubstr("<svg"));
 }
 
 TEST_F(BalanceVerb, RefusesEmptyListOfModes) {

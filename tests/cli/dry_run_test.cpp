@@ -36,5 +36,38 @@ TEST_F(DryRun, RefusesWhatRunRefuses) {
   EXPECT_FALSE(fs::exists(folder_ / "runs/refused"));
 }
 
+// There is no GPU here: the seconds are those of the CPU, and the plan says so.
+TEST_F(DryRun, NamesDeviceThatSecondsWereMeasuredOn) {
+  const Finished gpus = run({"train", "small.toml", "--dry-run", "--devices", "cuda:0,cuda:1"});
+  ASSERT_EQ(gpus.code, 0) << gpus.err;
+  EXPECT_THAT(gpus.out,
+              HasSubstr(" % idle (from small samples) on this machine's CPU, not on the GPUs"));
+  EXPECT_THAT(gpus.out, HasSubstr("peak about"));
+  EXPECT_THAT(run({"train", "small.toml", "--dry-run"}).out,
+              HasSubstr(" % idle (from small samples)\n"));
+}
+
+// "--shape 3,64,64" of train and "--set data.shape=3,64,64" of sweep are one spelling.
+TEST_F(DryRun, TrainTakesFieldsAsSweepDoes) {
+  const auto planned = [](const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {"train", "small.toml", "--dry-run", "--json"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, 0) << done.err;
+    const auto begin = done.out.find("\"micro_batches\"");
+    return done.out.substr(begin, done.out.find(',', begin) - begin);
+  };
+  EXPECT_EQ(planned({"--set", "micro_batches=4"}), "\"micro_batches\":4");
+  EXPECT_EQ(planned({"--set", "pipeline.micro_batches=4", "--set", "train.batch=4"}),
+            planned({"--micro-batches", "4", "--batch", "4"}));
+  const Finished twice =
+      run({"train", "small.toml", "--dry-run", "--epochs", "2", "--set", "train.epochs=3"});
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("--set train.epochs=3: 'train.epochs' is given twice"));
+  const Finished unknown = run({"train", "small.toml", "--dry-run", "--set", "bach=3"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean 'batch'?"));
+}
+
 }  // namespace
 }  // namespace trestle

@@ -70,6 +70,30 @@ TEST_F(EvaluateVerb, AcceptsPredictedMasks) {
   EXPECT_THAT(same.out, HasSubstr("\"dice\":1.0"));
 }
 
+// No flag allows it: the run could not be resumed.
+TEST_F(EvaluateVerb, NoVerbReplacesFilesOfARun) {
+  const auto index = read_file(folder_ / "runs/small/last/index.json");
+  const auto metrics = read_file(folder_ / "runs/small/metrics.jsonl");
+  const auto refused = [](std::vector<std::string> words) {
+    words.emplace_back("--overwrite");
+    const Finished finished = run(words);
+    EXPECT_EQ(finished.code, 2) << words[0] << "\n" << finished.out;
+    EXPECT_THAT(finished.err, HasSubstr("exists and is a file of a run")) << words[0];
+  };
+  refused({"balance", "small.toml", "--save", "runs/small/last/index.json"});
+  refused({"view", "--schedule", "gpipe", "--save-csv", "runs/small/metrics.jsonl"});
+  refused({"view", "--schedule", "gpipe", "--out", "runs/small/timeline.json"});
+  refused({"view", "runs/small", "--out", "runs/../runs/small/environment.json"});
+  refused({"export", "runs/small", "--checkpoint", "last", "--out", "runs/small/best.safetensors"});
+  EXPECT_EQ(read_file(folder_ / "runs/small/last/index.json"), index);
+  EXPECT_EQ(read_file(folder_ / "runs/small/metrics.jsonl"), metrics);
+  for (int twice = 0; twice < 2; ++twice) {  // the caller's own file beside them
+    const Finished done =
+        run({"view", "runs/small", "--out", "runs/small/mine.svg", "--overwrite"});
+    EXPECT_EQ(done.code, 0) << done.err;
+  }
+}
+
 TEST_F(EvaluateVerb, RefusesInvalidRequestsWithHints) {
   const auto refused = [&](const std::vector<std::string>& words, const char* why) {
     const Finished finished = run(words);
@@ -171,7 +195,7 @@ TEST_F(EvaluateVerb, PredictWritesTableOfClasses) {
   fs::copy(folder_ / "cars/train_hq", folder_ / "some");
   write_file(folder_ / "some/zz.jpg", "not a picture");
   const Finished json =
-      run({"predict", "runs/digits", "--images", "some", "--out", "classes", "--json"});
+      run({"predict", "runs/digits", "--images", "some", "--out", "others", "--json"});
   EXPECT_EQ(json.code, 1);
   EXPECT_THAT(json.out, AllOf(::testing::StartsWith("{\"file\":\"some/"),
                               HasSubstr("\"class_id\":"), HasSubstr("{\"problem\":\"some/zz.jpg")));

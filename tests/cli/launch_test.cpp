@@ -104,7 +104,10 @@ TEST_F(LaunchVerb, RefusesInvalidRequests) {
   const auto refusal = [](const std::vector<std::string>& words) {
     const Finished refused = run(words);
     EXPECT_EQ(refused.code, 2) << join(words, " ");
-    EXPECT_EQ(refused.out, "") << join(words, " ");
+    const bool json = std::find(words.begin(), words.end(), "--json") != words.end();
+    EXPECT_THAT(refused.out, json ? ::testing::Matcher<std::string>(HasSubstr("{\"error\":"))
+                                  : ::testing::Matcher<std::string>(""))
+        << join(words, " ");
     return refused.err;
   };
   EXPECT_THAT(refusal({"launch"}), HasSubstr("no program to start"));

@@ -5,6 +5,7 @@
 
 #include "tests/cli/program.h"
 #include "trestle/base/files.h"
+#include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
 
 namespace trestle {
@@ -220,6 +221,32 @@ TEST_F(TrainMesh, AcceptsDeepspeedFile) {
   EXPECT_EQ(agreed.code, 0) << agreed.err;
 }
 
+TEST_F(TrainMesh, SavesDeepspeedsFolderWhereAsked) {
+  const Finished saved = train(
+      "ds_saved", {"--deepspeed", "ds.json", "--ranks", "2", "--deepspeed-checkpoints", "true"});
+  ASSERT_EQ(saved.code, 0) << saved.err;
+  const fs::path folder = folder_ / "runs/ds_saved/deepspeed";
+  const std::string tag = read_file(folder / "latest");  // two epochs of two steps
+  EXPECT_EQ(tag, "global_step4");
+  for (const char* const name :
+       {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+        "zero_pp_rank_1_mp_rank_00_optim_states.pt"})
+    EXPECT_TRUE(fs::exists(folder / tag / name)) << name;
+  // The weights are those of the run's own checkpoint.
+  const Finished own = run({"export", "runs/ds_saved/last", "--out", "own.pt"});
+  const Finished theirs = run({"export", "runs/ds_saved/deepspeed", "--out", "theirs.pt"});
+  ASSERT_EQ(theirs.code, 0) << theirs.err;
+  EXPECT_EQ(own.out.substr(0, own.out.find(" of ")), theirs.out.substr(0, theirs.out.find(" of ")));
+  EXPECT_EQ(read_file(folder_ / "own.pt"), read_file(folder_ / "theirs.pt"));
+  const Finished begun = train("from_ds", {"--weights", "runs/ds_saved/deepspeed"});
+  EXPECT_EQ(begun.code, 0) << begun.err;
+  EXPECT_THAT(begun.out, HasSubstr("runs/ds_saved/deepspeed: 4 tensors, under its own names"));
+  const Finished refused =
+      train("ds_fp16", {"--deepspeed-checkpoints", "true", "--precision", "fp16"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("'deepspeed_checkpoints' in [train] does not work with fp16"));
+}
+
 // A rank's micro-batch is a slice of its share of the batch.
 TEST_F(TrainMesh, BalanceMeasuresShareOfRank) {
   write_file(folder_ / "thirds.toml",
@@ -251,7 +278,7 @@ TEST_F(TrainMesh, NamesDeepspeedFileThatIsNotJson) {
     write_file(folder_ / "broken.json", content);
     const Finished refused = train("broken", {"--deepspeed", "broken.json"});
     EXPECT_EQ(refused.code, 2);
-    EXPECT_THAT(refused.err, HasSubstr("broken.json: not JSON: parse error at line 1"));
+    EXPECT_THAT(refused.err, HasSubstr("broken.json: not JSON: "));
   }
 }
 
@@ -327,6 +354,31 @@ TEST_F(TrainMesh, RestartsKilledRankToSameBits) {
     const Finished lost = falling(fallen + "_0", "falls", 0);
     EXPECT_EQ(lost.code, 137);
   }
+}
+
+// Every rank would refuse it: twenty take ten times as long to start as one process.
+TEST_F(TrainMesh, RefusesInvalidRequestsBeforeAnyRankStarts) {
+  const auto seconds_of = [](const std::vector<std::string>& more, const char* why) {
+    const Stopwatch watch;
+    const Finished refused = train("refused", more);
+    EXPECT_EQ(refused.code, 2) << why;
+    EXPECT_THAT(refused.err, HasSubstr(why));
+    return watch.seconds();
+  };
+  const double one = seconds_of({"--set", "train.batch=none"}, "'batch' in [train]");
+  const double most = 4 * one + 2;
+  EXPECT_LT(seconds_of({"--mesh", "replicate=20", "--batch", "16"},
+                       "a batch of 16 has fewer examples than [mesh] has replicas, 20"),
+            most);
+  EXPECT_LT(seconds_of({"--mesh", "replicate=20", "--devices", "virtual:3"},
+                       "3 devices are given for 20 ranks"),
+            most);
+  EXPECT_LT(seconds_of({"--ranks", "20", "--replicate", "3"}, "but there are 20 ranks"), most);
+  EXPECT_LT(seconds_of({"--ranks", "20", "--balance", "1,1", "--devices", "cpu"},
+                       "'balance' in [pipeline] has 2 stages, and 20 ranks are given"),
+            most);
+  EXPECT_LT(seconds_of({"--ranks", "20", "--loss", "none"}, "none"), most);
+  EXPECT_FALSE(fs::exists(folder_ / "runs/refused"));
 }
 
 TEST_F(TrainMesh, TorchrunRestartsToSameBits) {

@@ -1,7 +1,13 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
 #include "tests/cli/program.h"
 #include "trestle/base/files.h"
+#include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 
 namespace trestle {
@@ -10,7 +16,27 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-class Program : public ProgramTest {};
+class Program : public ProgramTest {
+ protected:
+  static void SetUpTestSuite() {
+    unsetenv("COLUMNS");  // of the shell that started the tests
+    ProgramTest::SetUpTestSuite();
+  }
+};
+
+// Help with single spaces instead of line breaks and columns.
+std::string unwrapped(const std::string& words) {
+  std::istringstream in(words);
+  std::string out;
+  for (std::string word; in >> word;) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+int widest_line(const std::string& words) {
+  int widest = 0;
+  for (const std::string& line : split(words, '\n')) widest = std::max(widest, columns_of(line));
+  return widest;
+}
 
 TEST_F(Program, EveryVerbHasHelpWithExamples) {
   for (const char* verb : {"train", "evaluate", "predict", "export", "view", "balance", "levels",
@@ -21,10 +47,9 @@ TEST_F(Program, EveryVerbHasHelpWithExamples) {
   }
   const Finished train = run({"train", "--help"});
   EXPECT_THAT(train.out, HasSubstr("Examples:\n  trestle train recipes/unet_quick.toml"));
-  EXPECT_THAT(train.out, HasSubstr("--pipeline.micro_batches"));
-  EXPECT_THAT(
-      train.out,
-      HasSubstr("number of micro-batches of a batch (an integer from 1 to 1000000000; default 1)"));
+  EXPECT_THAT(unwrapped(train.out),
+              HasSubstr("--micro-batches number of micro-batches of a batch (an integer from 1 to "
+                        "1000000000; default 1)"));
   EXPECT_EQ(run({"--version"}).out.substr(0, 8), "trestle ");
   EXPECT_EQ(run({}).code, 2);
 }
@@ -32,14 +57,125 @@ TEST_F(Program, EveryVerbHasHelpWithExamples) {
 TEST_F(Program, DoctorAndHelpListNamesOfTables) {
   EXPECT_THAT(run({"doctor"}).out,
               ::testing::AllOf(HasSubstr("libtorch"), HasSubstr("virtual:N (up to 64 of any size)"),
-                               HasSubstr("1f1b, gpipe"), HasSubstr("unet, resnet18"),
+                               HasSubstr("1f1b, gpipe"), HasSubstr("unet, unet3d, resnet18"),
                                HasSubstr("arrays, carvana")));
   for (const char* verb : {"synthesize", "check"})
     EXPECT_THAT(run({"data", verb, "--help"}).out,
                 ::testing::AllOf(HasSubstr("carvana: photos of cars"), HasSubstr("mnist: hand")));
-  EXPECT_THAT(run({"train", "--help"}).out,
+  EXPECT_THAT(unwrapped(run({"train", "--help"}).out),
               ::testing::AllOf(HasSubstr("which data set: arrays, carvana"),
                                HasSubstr("accuracy for arrays, dice for carvana")));
+}
+
+TEST_F(Program, HelpFitsTerminalAndListsRareFlagsOnRequest) {
+  const Finished all = run({"--help-all"});  // of every verb
+  EXPECT_EQ(all.code, 0);
+  EXPECT_LE(widest_line(all.out), 80) << all.out;
+  for (const char* flag : {"--one-cycle-rise", "--data.name", "--replicate", "--max-restarts"})
+    EXPECT_THAT(all.out, HasSubstr(flag));
+  const Finished usual = run({"train", "--help"});
+  EXPECT_THAT(usual.out, ::testing::AllOf(HasSubstr("--epochs"), HasSubstr("--lr"),
+                                          ::testing::Not(HasSubstr("--one-cycle-rise")),
+                                          HasSubstr("trestle train --help-all")));
+  setenv("COLUMNS", "50", 1);
+  EXPECT_LE(widest_line(run({"balance", "--help"}).out), 50);
+  unsetenv("COLUMNS");
+}
+
+TEST_F(Program, TablesFitTerminal) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"view", "--schedule", "1f1b", "--stages", "4", "--micro-batches", "8"},
+           {"view", "--schedule", "gpipe", "--costs", "1,2.137"},
+           {"levels", "--dry-run"},
+           {"balance", "small.toml"},
+           {"doctor"}}) {
+    const Finished done = run(words);
+    ASSERT_EQ(done.code, 0) << done.err;
+    EXPECT_LE(widest_line(done.out), 80) << done.out;
+  }
+  setenv("COLUMNS", "160", 1);
+  EXPECT_THAT(run({"view", "--schedule", "1f1b", "--stages", "4", "--micro-batches", "8"}).out,
+              ::testing::StartsWith("rank 0  0F0 0F1 0F2 0F3  .   .   .   .   .   .  0B0---- 0F4"));
+  unsetenv("COLUMNS");
+}
+
+TEST_F(Program, PrintsJson) {
+  const auto json = [](const std::vector<std::string>& words) {
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return nlohmann::json::parse(done.out);
+  };
+  EXPECT_THAT(json({"doctor", "--json"}).at("schedules"), ::testing::Contains("1f1b"));
+  EXPECT_EQ(
+      json({"recipe", "small.toml", "--lr", "0.5", "--json"}).at("optimizer").at("learning_rate"),
+      0.5);
+  const auto view = json({"view", "--schedule", "1f1b", "--stages", "4", "--micro-batches", "8",
+                          "--out", "a.svg", "--json"});
+  EXPECT_EQ(view.at("written"), nlohmann::json({"a.svg"}));
+  EXPECT_EQ(view.at("panels").at(0).at("makespan"), 33);
+  EXPECT_EQ(view.at("panels").at(0).at("peak_activations"), nlohmann::json({4, 3, 2, 1}));
+  EXPECT_EQ(view.at("panels").at(0).at("actions").size(), 4u * 8u * 2u);
+  const auto cars = json({"data", "check", "carvana", "--images", "cars/train_hq", "--masks",
+                          "cars/train_masks", "--json"});
+  EXPECT_EQ(cars.at("good_examples"), 16);
+  EXPECT_EQ(cars.at("sizes").at("48 x 32 x 3"), 16);
+}
+
+TEST_F(Program, PrintsFailuresAsJson) {
+  const auto error = [](const std::vector<std::string>& words, int code) {
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, code) << done.err;
+    EXPECT_THAT(done.err, ::testing::StartsWith("trestle: "));
+    const nlohmann::json object = nlohmann::json::parse(split(trim(done.out), '\n').back());
+    EXPECT_EQ(object.at("error").at("exit_code"), code);
+    return object.at("error");
+  };
+  const auto flag = error({"recipe", "small.toml", "--json", "--epoch", "3"}, 2);
+  EXPECT_EQ(flag.at("message"), "unknown flag '--epoch'; did you mean '--epochs'?");
+  EXPECT_EQ(flag.at("hint"), "See trestle recipe --help.");
+  const auto recipe = error({"train", "none.toml", "--json"}, 2);
+  EXPECT_EQ(recipe.at("message"), "none.toml: no such recipe");
+  EXPECT_THAT(recipe.at("hint"), HasSubstr("Name a TOML file"));
+  EXPECT_EQ(run({"data", "synthesize", "mnist", "--count", "20", "--out", "twenty"}).code, 0);
+  const Finished five =
+      run({"data", "check", "mnist", "--folder", "twenty", "--classes", "5", "--json"});
+  EXPECT_EQ(five.code, 1);
+  const auto lines = split(trim(five.out), '\n');
+  ASSERT_EQ(lines.size(), 2u) << five.out;
+  EXPECT_FALSE(nlohmann::json::parse(lines[0]).at("problems").empty());
+  EXPECT_TRUE(nlohmann::json::parse(lines[1]).contains("error"));
+}
+
+TEST_F(Program, ParseErrorsHaveWordsOfAllMessages) {
+  const auto refusal = [](const std::vector<std::string>& words) {
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, 2) << done.err;
+    EXPECT_EQ(done.out, "");
+    return done.err;
+  };
+  EXPECT_EQ(refusal({"nonsense", "--help"}),
+            "trestle: unknown verb 'nonsense'. See trestle --help.\n");
+  EXPECT_EQ(refusal({"data", "chek", "--help"}),
+            "trestle: unknown verb 'chek'; did you mean 'check'? See trestle data --help.\n");
+  EXPECT_EQ(refusal({"data"}),
+            "trestle: data needs a verb: synthesize or check. See trestle data --help.\n");
+  EXPECT_EQ(refusal({"data", "check"}),
+            "trestle: data check needs a KIND. See trestle data check --help.\n");
+  EXPECT_EQ(refusal({"predict", "runs/a", "--out", "b"}),
+            "trestle: predict needs --images DIR. See trestle predict --help.\n");
+  EXPECT_EQ(refusal({"completion", "csh"}),
+            "trestle: shell must be bash, zsh or fish, not 'csh'; did you mean 'zsh'?\n");
+  EXPECT_EQ(refusal({"levels", "--dry-run", "--svg", "a.svg"}),
+            "trestle: give --svg or --dry-run, not both. See trestle levels --help.\n");
+  EXPECT_EQ(refusal({"levels", "small.toml", "--layers", "3"}),
+            "trestle: give a RECIPE or --layers, not both. See trestle levels --help.\n");
+}
+
+// A flag of the recipe is spelled as its key, or with dashes, with or without the section.
+TEST_F(Program, FlagsOfRecipeHaveDashes) {
+  for (const char* flag :
+       {"--train.save_every", "--train.save-every", "--save_every", "--save-every"})
+    EXPECT_THAT(run({"recipe", "small.toml", flag, "7"}).out, HasSubstr("save_every = 7")) << flag;
 }
 
 // The printed recipe trains like the original and includes the flags.
@@ -75,7 +211,7 @@ TEST_F(Program, ViewDrawsSchedules) {
   EXPECT_THAT(read_file(folder_ / "a.svg"), HasSubstr("<svg"));
   for (const char* out : {"a.json", "a.txt"})
     EXPECT_EQ(run({"view", "--schedule", "gpipe", "--costs", "1,2.5", "--out", out, "--save-csv",
-                   "a.csv"})
+                   "a.csv", "--overwrite"})
                   .code,
               0);
   const Finished again = run({"view", "--csv", "a.csv"});

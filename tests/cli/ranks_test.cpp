@@ -57,6 +57,11 @@ TEST_F(TrainRanksErrors, RestartsNeedProcesses) {
     EXPECT_THAT(done.err, HasSubstr("--max-restarts has no effect"));
   }
   EXPECT_EQ(run({"train", "tiny.toml", "--max-restarts", "3"}).code, 2);
+  const Finished launched = run(
+      {"launch", "-n", "2", "--", TRESTLE_PROGRAM, "train", "tiny.toml", "--max-restarts", "3"});
+  EXPECT_EQ(launched.code, 2);
+  EXPECT_THAT(launched.err, AllOf(HasSubstr("--max-restarts has no effect: trestle launch started"),
+                                  HasSubstr("trestle launch --max-restarts N")));
   EXPECT_EQ(run({"train", "tiny.toml", "--quiet", "--ranks", "2", "--max-restarts", "3"}).code, 0);
 }
 
@@ -175,6 +180,16 @@ TEST_F(TrainRanksErrors, SignalToLauncherAndRanksCountsOnce) {
   EXPECT_THAT(done.out, HasSubstr("code 143")) << done.err;
   EXPECT_THAT(done.err, Not(HasSubstr("without a word")));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/managed/last/index.json"));
+}
+
+// Ranks that the launcher stops print nothing: the launcher reports all of them in one line.
+TEST_F(TrainRanksErrors, LauncherAloneReportsRanksThatItStops) {
+  const Finished done = shell(
+      "$T launch -n 3 -- sh -c 'if [ $RANK = 0 ]; then exit 3; fi; exec '\"$T\"' train tiny.toml "
+      "--name stopped --quiet'; echo code $?");
+  EXPECT_THAT(done.out, HasSubstr("code 3")) << done.err;
+  EXPECT_EQ(times("ranks 1, 2 stopped after", done.err), 1) << done.err;
+  EXPECT_THAT(done.err, Not(HasSubstr("trestle: stopped")));
 }
 
 // Each rank in its own folder, as on two machines.

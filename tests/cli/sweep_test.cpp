@@ -6,6 +6,8 @@
 
 #include "tests/cli/program.h"
 #include "trestle/base/files.h"
+#include "trestle/base/terminal.h"
+#include "trestle/base/text.h"
 
 namespace trestle {
 namespace {
@@ -64,6 +66,32 @@ class SweepVerb : public ::testing::Test {
 
   fs::path folder_;
 };
+
+TEST_F(SweepVerb, LongNamesFoldAtEightyColumns) {
+  const Finished done =
+      run({"sweep", "toy.toml", "--over", "optimizer.one_cycle_highest_momentum=0.95,0.96", "--set",
+           "optimizer.learning_rate_schedule=one_cycle", "--set",
+           "optimizer.one_cycle_momentum=true", "--set", "optimizer.momentum=0.9", "--over",
+           "pipeline.split_size=10,20", "--runs", "1", "--steps", "1", "--warm-up", "0"});
+  EXPECT_EQ(done.code, 0) << done.err;
+  for (const std::string& line : split(done.out, '\n')) EXPECT_LE(columns_of(line), 80) << line;
+}
+
+TEST_F(SweepVerb, RefusesKeysThatNeedRanks) {
+  const auto refusal = [this](std::vector<std::string> words) {
+    words.insert(words.begin(), {"sweep", "toy.toml", "--dry-run"});
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, 2) << done.out;
+    EXPECT_THAT(done.err, AllOf(HasSubstr("a sweep measures in one process"),
+                                Not(HasSubstr("--ranks")), Not(HasSubstr("--mesh"))));
+    return done.err;
+  };
+  EXPECT_THAT(refusal({"--over", "mesh.shard=1,2"}), HasSubstr("'shard' = 2 in [mesh]"));
+  EXPECT_THAT(refusal({"--over", "mesh.shard_level=parameters,gradients"}),
+              HasSubstr("'shard_level'"));
+  EXPECT_THAT(refusal({"--over", "split_size=5,10", "--set", "mesh.replicate=2"}),
+              HasSubstr("'replicate' = 2 in [mesh]"));
+}
 
 TEST_F(SweepVerb, MeasuresEachPointAndDrawsCurve) {
   const Finished done = run(sizes("5,7,20"));
@@ -130,6 +158,9 @@ TEST_F(SweepVerb, ReportsFailedPointAndContinues) {
   EXPECT_THAT(done.err,
               AllOf(HasSubstr("1 of 2 points failed"), HasSubstr("devices.use = virtual:2x1KiB: "),
                     HasSubstr("out of memory")));
+  EXPECT_THAT(done.out, AllOf(HasSubstr("1/2  devices.use = virtual:2 "),
+                              HasSubstr("2/2  devices.use = virtual:2x1KiB  failed")))
+      << "a point that failed is counted";
   EXPECT_THAT(read_file(folder_ / "runs/toy_sweep/sweep.csv"), HasSubstr("toy,virtual:2,1,1,"));
 }
 
@@ -153,7 +184,7 @@ TEST_F(SweepVerb, RefusesInvalidSweepsBeforeMeasuring) {
   EXPECT_THAT(refusal({"sweep", "toy.toml", "--runs", "0"}),
               HasSubstr("--runs must be a whole number from 1 to 1000000, not '0'"));
   EXPECT_THAT(refusal({"sweep", "none.toml"}), HasSubstr("none.toml: no such recipe"));
-  EXPECT_THAT(refusal({"sweep"}), HasSubstr("recipe"));
+  EXPECT_THAT(refusal({"sweep"}), HasSubstr("sweep needs a RECIPE."));
   EXPECT_FALSE(fs::exists(folder_ / "runs"));
 }
 

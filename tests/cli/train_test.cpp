@@ -50,18 +50,33 @@ TEST_F(TrainVerb, TrainsPredictsAndDraws) {
   EXPECT_EQ(read_file(folder_ / "masks2" / one.filename()), read_file(one))
       << "masks do not depend on the devices";
 
-  // Existing masks beside images are not taken for images, and no mask overwrites another.
+  // The masks of the training are the user's.
+  const Finished over =
+      run({"predict", "runs/small", "--images", "cars/train_hq", "--out", "masks"});
+  EXPECT_EQ(over.code, 2);
+  EXPECT_THAT(over.err, HasSubstr("16 of 16 files that would be written exist already: masks/"));
+  EXPECT_EQ(
+      run({"predict", "runs/small", "--images", "cars/train_hq", "--out", "masks", "--overwrite"})
+          .code,
+      0);
+
+  const Finished beside_gifs =
+      run({"predict", "runs/small", "--images", "cars/train_hq", "--out", "cars/train_masks"});
+  EXPECT_EQ(beside_gifs.code, 2) << "a data set would find two masks for each image";
+  EXPECT_THAT(beside_gifs.err, HasSubstr("_mask.gif"));
+
+  // No mask overwrites another.
   fs::copy(folder_ / "cars/train_hq", folder_ / "mixed");
   fs::path first;
   for (const auto& entry : fs::directory_iterator(folder_ / "mixed"))
     if (entry.path().extension() == ".jpg") first = entry.path();
   fs::copy_file(first, folder_ / "mixed" / (first.stem().string() + ".jpeg"));
-  for (int time = 0; time < 2; ++time) {
-    const Finished beside = run({"predict", "runs/small", "--images", "mixed", "--out", "mixed"});
-    EXPECT_THAT(beside.out, HasSubstr("wrote 17 masks")) << beside.err;
-  }
-  EXPECT_TRUE(fs::exists(folder_ / "mixed" / (first.stem().string() + ".jpeg_mask.png")));
-  EXPECT_TRUE(fs::exists(folder_ / "mixed" / (first.filename().string() + "_mask.png")));
+  const Finished beside = run({"predict", "runs/small", "--images", "mixed", "--out", "mixed"});
+  EXPECT_THAT(beside.err, HasSubstr("'out' is the folder of the images"));
+  const Finished inside = run({"predict", "runs/small", "--images", "mixed", "--out", "mixed/m"});
+  EXPECT_THAT(inside.out, HasSubstr("wrote 17 masks")) << inside.err;
+  EXPECT_TRUE(fs::exists(folder_ / "mixed/m" / (first.stem().string() + ".jpeg_mask.png")));
+  EXPECT_TRUE(fs::exists(folder_ / "mixed/m" / (first.filename().string() + "_mask.png")));
 }
 
 // Photos with predicted masks are ordinary data.
@@ -189,7 +204,7 @@ TEST_F(TrainVerb, SupportsUserDefinedParts) {
   EXPECT_THAT(run({"doctor"}, own).out,
               ::testing::AllOf(HasSubstr(", rings"), HasSubstr(", spirals"), HasSubstr(", focal"),
                                HasSubstr(", recall")));
-  EXPECT_THAT(run({"train", "--help"}, own).out, HasSubstr(", spirals"));
+  EXPECT_THAT(run({"train", "--help"}, own).out, HasSubstr(" spirals"));
   for (const auto& [flag, wrong, known] :
        {std::tuple{"--model.name", "ring", "rings"}, std::tuple{"--data.name", "spiral", "spirals"},
         std::tuple{"--loss", "focel", "focal"}, std::tuple{"--metric", "recal", "recall"}}) {

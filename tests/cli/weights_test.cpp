@@ -34,9 +34,16 @@ TEST_F(WeightsVerb, ExportsToPythonAndReadsBack) {
   ASSERT_EQ(
       run({"export", "runs/small", "--out", "small.safetensors", "--names", "pytorch_unet"}).code,
       0);
+  ASSERT_EQ(run({"export", "runs/small", "--out", "many", "--max-file-size", "20KiB"}).code, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "many/model.safetensors.index.json"));
+  ASSERT_EQ(run({"export", "many", "--out", "back_from_many.pt"}).code, 0);
+  EXPECT_EQ(run({"export", "runs/small", "--out", "many", "--max-file-size", "20KiB"}).code, 2);
   python(R"(
 import torch
 from safetensors.torch import load_file, save_file
+
+one, many = (torch.load(name, weights_only=True) for name in ("small.pt", "back_from_many.pt"))
+assert one.keys() == many.keys() and all(torch.equal(one[k], many[k]) for k in one)
 
 ours = torch.load("small.pt", weights_only=True)
 theirs = load_file("small.safetensors")

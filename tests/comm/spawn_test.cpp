@@ -4,14 +4,23 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <ios>
+#include <new>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "trestle/base/error.h"
 #include "trestle/comm/rank_error.h"
 #include "trestle/device/device.h"
+#include "trestle/device/seeded.h"
 #include "trestle/device/threads.h"
 
 namespace trestle {
@@ -26,6 +35,73 @@ TEST(Spawn, ReturnsResultOfEachRank) {
     return sum.item<double>() + 10 * world.rank();
   });
   EXPECT_EQ(sums, (std::vector<double>{6, 16, 26, 36}));
+}
+
+std::vector<at::Tensor> weights_of(const torch::nn::Sequential& net) {
+  std::vector<at::Tensor> weights;
+  for (const at::Tensor& parameter : net->parameters())
+    weights.push_back(parameter.detach().clone());
+  return weights;
+}
+
+torch::nn::Sequential small_net() {
+  return torch::nn::Sequential(torch::nn::Linear(20, 64), torch::nn::ReLU(),
+                               torch::nn::Conv1d(3, 5, 2), torch::nn::Linear(64, 3));
+}
+
+bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (!at::equal(a[i], b[i])) return false;
+  return true;
+}
+
+// The oracle is plain libtorch on one thread.
+TEST(Seeded, ThreadRanksMakeTheWeightsOfManualSeedInAProgramWithOneThread) {
+  const auto plain = [](std::uint64_t seed) {
+    torch::manual_seed(seed);
+    return weights_of(small_net());
+  };
+  const auto of_7 = plain(7), of_8 = plain(8);
+  torch::manual_seed(7);
+  const at::Tensor numbers_of_7 = torch::randn({4, 8});
+  for (int round = 0; round < 5; ++round) {
+    const auto made = spawn(8, [&](World& world) {
+      const std::uint64_t seed = world.rank() % 2 == 0 ? 7 : 8;
+      std::vector<bool> same;
+      for (int time = 0; time < 20; ++time) {
+        torch::rand({world.rank() + 1});  // other draws of the process
+        same.push_back(
+            equal(seeded(seed, [] { return weights_of(small_net()); }), seed == 7 ? of_7 : of_8));
+        same.push_back(at::equal(seeded(7, [] { return torch::randn({4, 8}); }), numbers_of_7));
+      }
+      return std::count(same.begin(), same.end(), false);
+    });
+    EXPECT_EQ(made, (std::vector<std::ptrdiff_t>(8, 0)));
+  }
+}
+
+TEST(Seeded, LeavesTheGeneratorOfTheProcessAlone) {
+  torch::manual_seed(3);
+  const at::Tensor expected = torch::randn({5});
+  torch::manual_seed(3);
+  seeded(7, [] { return torch::randn({100}); });
+  EXPECT_TRUE(at::equal(torch::randn({5}), expected));
+}
+
+TEST(Seeded, InnerScopeDoesNotMoveNumbersOfOuterOne) {
+  const at::Tensor expected = seeded(7, [] { return torch::randn({6}); });
+  const at::Tensor both = seeded(7, [] {
+    const at::Tensor first = torch::randn({3});
+    seeded(8, [] { return torch::randn({9}); });
+    return torch::cat({first, torch::randn({3})});
+  });
+  const at::Tensor plain = seeded(7, [] {
+    const at::Tensor first = torch::randn({3});
+    return torch::cat({first, torch::randn({3})});
+  });
+  EXPECT_TRUE(at::equal(both, plain));
+  EXPECT_TRUE(at::equal(both.narrow(0, 0, 3), expected.narrow(0, 0, 3)));
 }
 
 TEST(Spawn, RefusesTooManyRanksBeforeAllocating) {
@@ -162,6 +238,23 @@ void expect_woken_by_exception(Wait wait) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
 }
 
+TEST(Spawn, ExceptionsOfTheStandardLibraryNameTheirRank) {
+  const auto message = [](const auto& error) {
+    using Type = std::decay_t<decltype(error)>;
+    try {
+      spawn(2, [&](World& world) {
+        if (world.rank() == 1) throw error;
+      });
+    } catch (const Type& caught) {
+      return std::string(caught.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(message(std::length_error("long")), "long\n  on rank 1");
+  EXPECT_EQ(message(std::overflow_error("full")), "full\n  on rank 1");
+  EXPECT_EQ(message(std::out_of_range("far")), "far\n  on rank 1");
+}
+
 TEST(Spawn, FailureWakesRanksInCollective) {
   expect_woken_by_exception([](World& world) { world.group().barrier(); });
 }
@@ -179,11 +272,6 @@ TEST(Spawn, KeepsTypeOfOtherExceptions) {
                        if (world.rank() == 1) throw std::out_of_range("x");
                      }),
                std::out_of_range);
-  EXPECT_THROW(spawn(2,
-                     [](World& world) {
-                       if (world.rank() == 1) throw 3;
-                     }),
-               int);
   try {
     spawn(2, [](World& world) {
       if (world.rank() == 1) TORCH_CHECK(false, "bad sizes");
@@ -191,6 +279,74 @@ TEST(Spawn, KeepsTypeOfOtherExceptions) {
     FAIL();
   } catch (const c10::Error& error) {
     EXPECT_NE(std::string(error.what()).find("on rank 1"), std::string::npos);
+  }
+}
+
+// The exception that a rank's `work` makes spawn() throw.
+template <class Exception>
+void expect_rank_in_message(const std::function<void()>& work) {
+  try {
+    spawn(2, [&](World& world) {
+      if (world.rank() == 1) work();
+    });
+    FAIL() << "no failure";
+  } catch (const Exception& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Spawn, NamesRankOfStandardExceptions) {
+  expect_rank_in_message<std::out_of_range>([] { std::string("a").at(7); });
+  expect_rank_in_message<std::length_error>([] { std::vector<int>().reserve(SIZE_MAX); });
+  expect_rank_in_message<std::bad_optional_access>([] { std::optional<int>().value(); });
+  expect_rank_in_message<std::bad_alloc>([] { throw std::bad_alloc(); });
+  expect_rank_in_message<std::overflow_error>([] { throw std::overflow_error("too much"); });
+  expect_rank_in_message<std::ios_base::failure>([] { throw std::ios_base::failure("closed"); });
+  try {
+    spawn(2, [](World& world) {
+      if (world.rank() == 1) std::filesystem::directory_iterator("/nowhere/at/all");
+    });
+    FAIL();
+  } catch (const std::filesystem::filesystem_error& error) {
+    EXPECT_NE(std::string(error.what()).find("on rank 1"), std::string::npos) << error.what();
+    EXPECT_EQ(error.code(), std::errc::no_such_file_or_directory);
+    EXPECT_EQ(error.path1(), "/nowhere/at/all");
+  }
+}
+
+TEST(Spawn, NamesRankOfOwnTypes) {
+  struct Mine : std::runtime_error {
+    using std::runtime_error::runtime_error;
+    int detail = 0;
+  };
+  const auto throw_mine = [] {
+    Mine mine("my message");
+    mine.detail = 42;
+    throw mine;
+  };
+  expect_rank_in_message<ForeignError>(throw_mine);
+  try {
+    spawn(2, [&](World& world) {
+      if (world.rank() == 1) throw_mine();
+    });
+    FAIL();
+  } catch (const ForeignError& error) {
+    EXPECT_NE(std::string(error.what()).find("Mine: my message"), std::string::npos)
+        << error.what();
+    try {
+      std::rethrow_if_nested(error);
+      FAIL();
+    } catch (const Mine& mine) {
+      EXPECT_EQ(mine.detail, 42);
+    }
+  }
+  try {
+    spawn(2, [](World& world) {
+      if (world.rank() == 1) throw 3;
+    });
+    FAIL();
+  } catch (const ForeignError& error) {
+    EXPECT_STREQ(error.what(), "rank 1 threw int");
   }
 }
 

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <array>
 #include <cmath>
 #include <memory>
 
 #include "trestle/base/error.h"
+#include "trestle/data/augment_volumes.h"
 #include "trestle/data/loader.h"
 
 namespace trestle::data {
@@ -139,6 +142,78 @@ TEST(Augment, NeitherWorkersNorAResumeChangeTheDraws) {
   EXPECT_TRUE(inputs_of(2, 2, 2).equal(whole.narrow(0, 6, 5)));
   EXPECT_FALSE(inputs_of(1, 3).equal(whole)) << "another epoch has other variations";
   EXPECT_FALSE(whole[0].equal(whole[1])) << "each example has its own variation";
+}
+
+// --- volumes ---
+
+// A patch of two channels with a mask that numbers its voxels.
+Sample patch() {
+  const at::Tensor numbers = at::arange(3 * 4 * 5, at::kLong).reshape({3, 4, 5});
+  return {at::stack({numbers, 100 - numbers}).to(at::kFloat), numbers, "p"};
+}
+
+TEST(AugmentVolumes, FlipsPatchAndMaskAlongEachAxis) {
+  const Sample plain = patch();
+  for (int chosen = 0; chosen < 8; ++chosen) {
+    const Axes flipped = {(chosen & 1) != 0, (chosen & 2) != 0, (chosen & 4) != 0};
+    std::vector<std::int64_t> of_mask, of_input;
+    for (std::int64_t axis = 0; axis < 3; ++axis)
+      if (flipped[static_cast<std::size_t>(axis)])
+        of_mask.push_back(axis), of_input.push_back(axis + 1);
+    const Sample varied = vary_volume(plain, {.flipped = flipped});
+    EXPECT_TRUE(varied.input.equal(plain.input.flip(of_input))) << chosen;
+    EXPECT_TRUE(varied.target.equal(plain.target.flip(of_mask))) << chosen;
+    EXPECT_TRUE(varied.input[0].equal(varied.target.to(at::kFloat))) << chosen << ": aligned";
+  }
+  EXPECT_TRUE(plain.input.equal(patch().input)) << "the data set's tensor is unchanged";
+}
+
+TEST(AugmentVolumes, IntensityMovesMeanAndDeviationOfEachChannel) {
+  Sample plain = patch();
+  plain.input = plain.input.mul_(0.1);
+  const Sample varied = vary_volume(plain, {.contrast = 1.2, .brightness = -0.3});
+  const at::Tensor mean = plain.input.mean({1, 2, 3}, true);
+  const at::Tensor deviation = plain.input.std(at::IntArrayRef{1, 2, 3}, false, true);
+  const at::Tensor expected = mean + 1.2 * (plain.input - mean) - 0.3 * deviation;
+  EXPECT_TRUE(at::allclose(varied.input, expected, 1e-5, 1e-5));
+  EXPECT_TRUE(varied.target.equal(plain.target));
+  const Sample flat{at::ones({1, 2, 2, 2}), {}, "flat"};
+  EXPECT_TRUE(vary_volume(flat, {.contrast = 0.7, .brightness = 0.5}).input.equal(flat.input));
+}
+
+TEST(AugmentVolumes, DrawsAreIndependentOfOtherOptions) {
+  const VolumeAugmentOptions all{.flip_axes = parse_axes(axis_names()), .intensity = 0.4};
+  std::array<int, 8> times = {};
+  for (std::uint64_t key = 0; key < 800; ++key) {
+    const VolumeVariation drawn = draw_volume_variation(all, key);
+    ++times[static_cast<std::size_t>(drawn.flipped[0] + 2 * drawn.flipped[1] +
+                                     4 * drawn.flipped[2])];
+    EXPECT_LE(std::abs(drawn.contrast - 1), 0.4);
+    EXPECT_LE(std::abs(drawn.brightness), 0.4);
+    const VolumeVariation rows = draw_volume_variation({.flip_axes = parse_axes({"rows"})}, key);
+    EXPECT_EQ(rows.flipped, (Axes{false, drawn.flipped[1], false}));
+    EXPECT_EQ(rows.contrast, 1);
+    EXPECT_EQ(draw_volume_variation({.intensity = 0.4}, key).contrast, drawn.contrast);
+  }
+  for (const int count : times) EXPECT_NEAR(count, 100, 40);
+}
+
+TEST(AugmentVolumes, OnePartChangesAsTogetherWithTheOther) {
+  const VolumeVariation drawn{.flipped = {true, false, true}, .contrast = 1.1};
+  const Sample plain = patch(), both = vary_volume(plain, drawn);
+  EXPECT_TRUE(vary_volume({plain.input, {}, "a"}, drawn).input.equal(both.input));
+  EXPECT_TRUE(vary_volume({{}, plain.target, "a"}, drawn).target.equal(both.target));
+}
+
+TEST(AugmentVolumes, RejectInvalidOptions) {
+  EXPECT_THROW(parse_axes({"depth"}), UsageError);
+  EXPECT_THROW(parse_axes({"rows", "rows"}), UsageError);
+  EXPECT_THROW(draw_volume_variation({.intensity = 1}, 0), UsageError);
+  EXPECT_THROW(draw_volume_variation({.intensity = -0.1}, 0), UsageError);
+  EXPECT_THROW(vary_volume(picture(), {}), UsageError);
+  EXPECT_THROW(vary_volume({{}, {}, "none"}, {}), UsageError);
+  EXPECT_THROW(vary_volume({at::zeros({1, 2, 2, 2}), at::zeros({2, 2, 3}, at::kLong), "a"}, {}),
+               UsageError);
 }
 
 }  // namespace

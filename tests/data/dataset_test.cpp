@@ -62,7 +62,8 @@ TEST(Arrays, BytesAreFractionsAndIntegersAreClasses) {
   EXPECT_EQ(floats.get(0).target.item<std::int64_t>(), 1);
   for (const char* type : {"b1", "i1", "u2", "i2", "u4", "i4", "i8"}) {
     const Sample sample = ArrayDataset(golden + type + ".npy", golden + type + ".npy").get(0);
-    EXPECT_EQ(sample.input.scalar_type(), at::kLong) << type;
+    EXPECT_EQ(sample.input.scalar_type(), at::kFloat) << type;
+    EXPECT_EQ(sample.input[1].item<float>(), 1) << type;
     EXPECT_EQ(sample.target[1].item<std::int64_t>(), 1) << type;
   }
   for (const char* type : {"f2", "f4", "f8"}) {
@@ -94,6 +95,20 @@ TEST(Arrays, BytesAreFractionsAndIntegersAreClasses) {
   EXPECT_THROW(ArrayDataset(saved + "command.pt", saved + "one_tensor.pt"), FormatError);
   EXPECT_THROW(ArrayDataset(golden + "row.npy", golden + "set.npz:y"), FormatError);
   EXPECT_THROW(ArrayDataset(golden + "scalar.npy", golden + "scalar.npy"), FormatError);
+}
+
+TEST(Arrays, OtherFilesAreNamedForWhatTheyAre) {
+  const Scratch scratch;
+  const std::string targets = TRESTLE_SOURCE_DIR "/tests/golden/npy/u1.npy";
+  const auto message = [&](const char* name, std::string_view content) {
+    write_file(scratch / name, content);
+    return message_of([&] { ArrayDataset((scratch / name).string(), targets); });
+  };
+  EXPECT_THAT(message("x.csv", "1,2\n"),
+              AllOf(HasSubstr("x.csv: is a table of text (.csv)"),
+                    HasSubstr("numpy.save(\"x.npy\", numpy.loadtxt(\"x.csv\"")));
+  EXPECT_THAT(message("x.h5", "?"), HasSubstr("is a .h5 file"));
+  EXPECT_THAT(message("x.npy", ""), HasSubstr("x.npy: the file is empty"));
 }
 
 TEST(RandomTensors, AreNormalNumbersWithOneHotTargets) {

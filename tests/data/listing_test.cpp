@@ -26,6 +26,16 @@ TEST(Listing, HasFilesOrFoldersSortedWithoutHiddenOnes) {
   EXPECT_THROW(files_of(scratch / "a.png"), UsageError);
 }
 
+TEST(Listing, FilesOfWindowsAreSkipped) {
+  const Scratch scratch;
+  for (const char* name : {"a.png", "Thumbs.db", "desktop.ini", "Desktop.ini.png"})
+    write_file(scratch / name, "x");
+  EXPECT_THAT(files_of(scratch.path()),
+              ElementsAre(scratch / "Desktop.ini.png", scratch / "a.png"));
+  EXPECT_THAT(skipped_files_of(scratch.path()),
+              ElementsAre(scratch / "Thumbs.db", scratch / "desktop.ini"));
+}
+
 // Opening a pipe would wait forever.
 TEST(Listing, APipeIsAnError) {
   const Scratch scratch;

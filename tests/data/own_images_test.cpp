@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Functions.h>
+#include <cmath>
 #include <string>
 
 #include "tests/data/scratch.h"
@@ -207,6 +208,52 @@ TEST(Check, ReportsEveryInvalidFileAndClass) {
               testing::UnorderedElementsAre(HasSubstr("cats/2.png"), HasSubstr("dogs/3.png"),
                                             HasSubstr("dogs/1.png: its target is class 1"),
                                             HasSubstr("dogs/2.jpg: its target is class 1")));
+}
+
+TEST(Picture, KindsThatAreNotReadAreNamed) {
+  const Scratch scratch;
+  const auto message = [&](std::string_view bytes) {
+    write_file(scratch / "a.bin", bytes);
+    return message_of<FormatError>([&] { read_image(scratch / "a.bin"); });
+  };
+  EXPECT_THAT(message("BM\x46"),
+              AllOf(HasSubstr("a BMP picture, a kind that is not read"), HasSubstr("convert it")));
+  EXPECT_THAT(message("RIFF1234WEBPVP8 "), HasSubstr("a WebP picture"));
+  EXPECT_THAT(message(std::string_view("II*\0....", 8)), HasSubstr("a TIFF picture"));
+  EXPECT_THAT(message(std::string_view("\0\0\0\x1c"
+                                       "ftypavif....",
+                                       16)),
+              HasSubstr("an AVIF picture"));
+  EXPECT_THAT(message("RIFF"), HasSubstr("not a picture file"));
+  EXPECT_THAT(message(""), HasSubstr("the file is empty"));
+}
+
+// Inputs and targets of tensors.
+struct Rows : Dataset {
+  std::vector<Sample> samples;
+  std::int64_t size() const override { return static_cast<std::int64_t>(samples.size()); }
+  Sample get(std::int64_t i) const override { return samples[static_cast<std::size_t>(i)]; }
+};
+
+TEST(Check, ReportsValuesThatNoTrainingTakes) {
+  const at::Tensor good = at::zeros({2}), nan = at::full({2}, NAN);
+  const auto class_id = [](std::int64_t id) { return at::scalar_tensor(id, at::kLong); };
+  Rows rows;
+  rows.samples = {{good, class_id(0), "0"},
+                  {nan, class_id(1), "1"},
+                  {good, class_id(-1), "2"},
+                  {good, class_id(-100), "3"},
+                  {good, class_id(3), "4"}};
+  CheckReport report;
+  check_examples(rows, 3, report);
+  EXPECT_EQ(report.count, 2) << "a target of -100 has no class";
+  EXPECT_THAT(report.problems,
+              ElementsAre(HasSubstr("1: its input has values that are infinite or NaN"),
+                          HasSubstr("2: its target is class -1, but classes count from 0"),
+                          HasSubstr("4: its target is class 3, but the classes are 0 to 2")));
+  report = {};
+  check_examples(rows, 0, report);
+  EXPECT_THAT(report.problems, SizeIs(1)) << "targets may be any numbers";
 }
 
 }  // namespace

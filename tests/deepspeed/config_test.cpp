@@ -47,7 +47,8 @@ TEST(DeepspeedConfig, ReadsTheStage2ExampleUnchanged) {
             "2 overflows, never below 1\n"
             "optimizer   the program's own\n"
             "schedule    none\n"
-            "clipping    none\n"
+            "clipping    a gradient norm above 1, DeepSpeed's default since 0.19; "
+            "\"gradient_clipping\": 0 turns it off\n"
             "without effect in this run:\n"
             "  zero_optimization.allgather_partitions true: shards are all-gathered; the "
             "results are the same either way\n"
@@ -55,6 +56,20 @@ TEST(DeepspeedConfig, ReadsTheStage2ExampleUnchanged) {
             "reduce-scattered; the results are the same either way\n"
             "  zero_optimization.allgather_bucket_size 500000000.0: parameters are all-gathered in "
             "the buckets of the gradients\n");
+}
+
+// As in DeepSpeed 0.19.
+TEST(DeepspeedConfig, ClipsAtOneWhereTheFileIsSilent) {
+  for (const char* const keys : {"", R"("gradient_clipping": null)"}) {
+    EXPECT_EQ(parse(with(keys)).clip_grad_norm, 1);
+    EXPECT_TRUE(parse(with(keys)).clips_by_default);
+  }
+  for (const double norm : {0.0, 0.5, 1.0}) {
+    const DeepspeedConfig config = parse(with(text(R"("gradient_clipping": )", norm)));
+    EXPECT_EQ(config.clip_grad_norm, norm);
+    EXPECT_FALSE(config.clips_by_default);
+    EXPECT_THAT(to_text(config), Not(HasSubstr("default since 0.19")));
+  }
 }
 
 TEST(DeepspeedConfig, StoresEveryKey) {

@@ -210,6 +210,33 @@ TEST(DeepspeedEngine, RunsPublishedExampleFile) {
   });
 }
 
+TEST(DeepspeedEngine, WarnsOfSlowPrecisionOnRankZero) {
+  spawn(2, [&](World& world) {
+    std::vector<std::string> warnings;
+    const auto warnings_of = [&](const std::string& precision, double fp16_seconds) {
+      nn::Layers net(nn::Seed{1});
+      net.add("in", torch::nn::Linear(4, 4));
+      warnings.clear();
+      Engine(net, world, config(text(precision, adamw, "\"train_batch_size\": 4"), 2),
+             {.warn = [&](const std::string& line) { warnings.push_back(line); },
+              .layer_speed = [&]() -> std::optional<precision::LayerSpeed> {
+                return precision::LayerSpeed{
+                    .weight = "in.weight", .fp32 = 0.002, .bf16 = 0.001, .fp16 = fp16_seconds};
+              }});
+      return warnings;
+    };
+    const auto slow = warnings_of(R"("fp16": {"enabled": true}, )", 0.08);
+    ASSERT_EQ(slow.size(), world.rank() == 0 ? 1u : 0u);
+    if (!slow.empty()) {
+      EXPECT_THAT(slow[0], HasSubstr("ds_config.json: fp16 takes 40 times as long as fp32"));
+      EXPECT_THAT(slow[0], HasSubstr(R"("bf16": {"enabled": true} instead of "fp16" is faster)"));
+    }
+    EXPECT_THAT(warnings_of(R"("fp16": {"enabled": true}, )", 0.003), ::testing::IsEmpty());
+    EXPECT_THAT(warnings_of(R"("bf16": {"enabled": true}, )", 0.08), ::testing::IsEmpty());
+    EXPECT_THAT(warnings_of("", 0.08), ::testing::IsEmpty());
+  });
+}
+
 TEST(DeepspeedEngine, RefusesInvalidConfigurations) {
   spawn(2, [&](World& world) {
     const auto refusal = [&](const std::string& keys, const InitializeOptions& options = {}) {

@@ -28,8 +28,11 @@ inline std::shared_ptr<NetImpl> single_net() {
   return net;
 }
 
+// Without clipping, unless the keys name it.
 inline DeepspeedConfig config(const std::string& keys, int ranks) {
-  return parse_deepspeed_config("{" + keys + "}", "ds_config.json", ranks);
+  const bool clips = keys.find("gradient_clipping") != std::string::npos;
+  return parse_deepspeed_config((clips ? "{" : "{\"gradient_clipping\": 0, ") + keys + "}",
+                                "ds_config.json", ranks);
 }
 
 inline std::string stage(int number) {

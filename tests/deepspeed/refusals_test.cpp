@@ -100,7 +100,8 @@ TEST(DeepspeedConfig, RejectsWithFileAndReason) {
        "'amp' is a feature of DeepSpeed that trestle does not have"},
       {zero(R"("zero_quantized_weights": true)"), "quantize"},
       {zero(R"("zero_hpz_partition_size": 2)"), "second partition"},
-      {zero(R"("stage": 2, "offload_optimizer": {"device": "nvme"})"), "only. Write \"cpu\"."},
+      {zero(R"("stage": 2, "offload_optimizer": {"device": "nvme"})"),
+       "only. Write \"cpu\": the shards and the optimizer's state are in CPU memory then."},
       {zero(R"("stage": 0, "offload_optimizer": {"device": "cpu"})"), "stage of at least 1"},
       {zero(R"("stage": 2, "offload_param": {"device": "cpu"})"), "needs stage 3"},
       {zero(R"("stage": 2, "mics_shard_size": 1)"), "needs stage 3"},
@@ -143,6 +144,33 @@ TEST(DeepspeedConfig, RejectsWithFileAndReason) {
     EXPECT_THAT(config_error(refusal.json),
                 AllOf(HasSubstr("ds_config.json"), HasSubstr(refusal.message)))
         << refusal.json;
+}
+
+TEST(DeepspeedConfig, RefusalsNameNearestFeature) {
+  const Refusal refusals[] = {
+      {zero(R"("zero_quantized_weights": true)"),
+       R"((ZeRO++). Leave it out. Nearest: "bf16": {"enabled": true} all-gathers 16 bits)"},
+      {zero(R"("zero_quantized_gradients": true)"),
+       R"(Nearest: "communication_data_type": "bf16" reduces 16 bits)"},
+      {zero(R"("zero_hpz_partition_size": 8)"), R"(Nearest: "mics_shard_size" with the same)"},
+      {zero(R"("stage": 3, "offload_param": {"device": "nvme"})"), "nvme (ZeRO-Infinity), but"},
+      {optimizer("OneBitAdam", ""),
+       R"(Nearest: "Adam"; "communication_data_type": "bf16" halves what is sent)"},
+      {optimizer("ZeroOneAdam", ""), R"(Nearest: "Adam"; )"},
+      {optimizer("OneBitLamb", ""), R"(Nearest: "Adam"; )"},
+      {optimizer("Lamb", ""), R"(Nearest: "AdamW" with the scheduler WarmupLR)"},
+      {optimizer("Adagrad", ""), R"(Nearest: "RMSprop".)"},
+      {with(R"("amp": {"enabled": true})"), R"(Nearest: "bf16" or "fp16": {"enabled": true}.)"},
+      {with(R"("pipeline": {"stages": 2})"), "Nearest: trestle train --mesh pipeline=N"},
+      {with(R"("gradient_clipping": "auto")"),
+       "Write the value of the Trainer's max_grad_norm, or leave the key out."},
+      {optimizer("AdamW", R"("lr": "auto")"), "the value of the Trainer's learning_rate"},
+      {zero(R"("stage": "auto")"), "Write the value, or leave the key out."},
+      {R"({"train_batch_size": "auto"})",
+       "Write the Trainer's per_device_train_batch_size x gradient_accumulation_steps x ranks"},
+  };
+  for (const Refusal& refusal : refusals)
+    EXPECT_THAT(config_error(refusal.json), HasSubstr(refusal.message)) << refusal.json;
 }
 
 TEST(DeepspeedConfig, ReportsContradictingBatchSizesOnce) {

@@ -106,6 +106,16 @@ TEST_F(DeepspeedRecipe, KeepsTheRecipeWhereTheFileIsSilent) {
   EXPECT_EQ(all.optimizer.learning_rate_schedule, "constant");
 }
 
+TEST_F(DeepspeedRecipe, ClipsAsDeepspeedWhereNeitherSideNamesANorm) {
+  EXPECT_EQ(changed(R"({"train_batch_size": 8})", 2).optimizer.clip_grad_norm, 1);
+  EXPECT_EQ(
+      changed(R"({"train_batch_size": 8, "gradient_clipping": 0})", 2).optimizer.clip_grad_norm, 0);
+  Recipe recipe;
+  const DeepspeedRun flagged =
+      run(R"({"train_batch_size": 8})", 2, recipe, {{"optimizer.clip_grad_norm", "0"}});
+  EXPECT_THAT(flagged.description, HasSubstr("clipping    none"));
+}
+
 // It does not depend on the number of ranks that resume the run.
 TEST_F(DeepspeedRecipe, KeepsSettingsWithoutAKey) {
   const Recipe recipe =

@@ -61,6 +61,15 @@ TEST_F(BudgetTest, OutOfMemoryReportsDeviceLayerAndBytes) {
   EXPECT_EQ(report->node, "");
 }
 
+// Regression: the message had a peak above the budget.
+TEST_F(BudgetTest, NamesNoPeakFromBeforeBudgetWasLowered) {
+  set_budget(device_, 8_MiB);
+  { const auto large = torch::empty({1000, 1000}, options()); }
+  set_budget(device_, 1_MiB);
+  const std::string message = out_of_memory([&] { torch::empty({1000, 1000}, options()); });
+  EXPECT_THAT(message, HasSubstr("in use of a budget of 1.0 MiB. Use more"));
+}
+
 TEST_F(BudgetTest, FailsForTheResultOfAnOperator) {
   const auto input = torch::ones({100, 1300}, options());
   EXPECT_THAT(out_of_memory([&] {

@@ -91,7 +91,22 @@ TEST_F(MixedDevicesTest, ADeviceThatDoesNotExist) {
 }
 
 TEST_F(MixedDevicesTest, SparseTensorsAreRefused) {
-  EXPECT_NE(torch_error([&] { torch::eye(3, on_virtual(0)).to_sparse(); }), "");
+  EXPECT_THAT(torch_error([&] { torch::eye(3, on_virtual(0)).to_sparse(); }),
+              HasSubstr("virtual devices hold dense tensors only"));
+}
+
+// Its backward makes a sparse gradient, also inside of libtorch's thread of the device.
+TEST_F(MixedDevicesTest, SparseEmbeddingIsRefusedWithTheWayOut) {
+  torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 3).sparse(true));
+  table->to(virtual_device(0));
+  const at::Tensor rows = table(torch::tensor({1, 4, 4}).to(virtual_device(0)));
+  EXPECT_THAT(torch_error([&] { rows.sum().backward(); }),
+              AllOf(HasSubstr("virtual devices hold dense tensors only"),
+                    HasSubstr("sparse(false), whose gradient is dense")));
+  torch::nn::Embedding dense(torch::nn::EmbeddingOptions(10, 3));
+  dense->to(virtual_device(0));
+  dense(torch::tensor({1, 4, 4}).to(virtual_device(0))).sum().backward();
+  EXPECT_EQ(dense->weight.grad().sum().item<float>(), 9);
 }
 
 using HostReadDeathTest = MixedDevicesTest;

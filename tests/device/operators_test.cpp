@@ -87,6 +87,16 @@ const OperatorCase neural[] = {
      [](const Tensor& x) {
        return torch::conv_transpose2d(x, values(x, {4, 3, 2, 2}), {}, 2);
      }},
+    {"conv_transpose3d",
+     [](const Tensor& x) {
+       return torch::conv_transpose3d(x.view({2, 2, 2, 6, 6}), values(x, {2, 3, 1, 2, 2}),
+                                      values(x, {3}), {1, 2, 2});
+     }},
+    {"batch_norm3d",
+     [](const Tensor& x) {
+       return torch::batch_norm(x.view({2, 2, 2, 6, 6}), values(x, {2}), values(x, {2}),
+                                values(x, {2}), values(x, {2}).abs() + 1, true, 0.1, 1e-5, false);
+     }},
     {"batch_norm",
      [](const Tensor& x) {
        return torch::batch_norm(x, values(x, {4}), values(x, {4}), values(x, {4}),
@@ -98,6 +108,10 @@ const OperatorCase neural[] = {
     {"max_pool2d", [](const Tensor& x) { return torch::max_pool2d(x, 2); }},
     {"max_pool2d_with_indices",
      [](const Tensor& x) { return std::get<0>(torch::max_pool2d_with_indices(x, 3, 2)); }},
+    {"max_pool3d",
+     [](const Tensor& x) {
+       return torch::max_pool3d(x.view({2, 2, 2, 6, 6}), {1, 2, 2});
+     }},
     {"avg_pool2d", [](const Tensor& x) { return torch::avg_pool2d(x, 2); }},
     {"adaptive_avg_pool2d",
      [](const Tensor& x) {
@@ -119,9 +133,17 @@ const OperatorCase neural[] = {
      [](const Tensor& x) {
        return torch::replication_pad2d(x, {1, 1, 2, 2});
      }},
+    {"pad_replicate_volume",
+     [](const Tensor& x) {
+       return torch::replication_pad3d(x.view({2, 2, 2, 6, 6}), {1, 1, 2, 2, 1, 0});
+     }},
     {"upsample_bilinear",
      [](const Tensor& x) {
        return at::upsample_bilinear2d(x, {12, 12}, true);
+     }},
+    {"upsample_trilinear",
+     [](const Tensor& x) {
+       return at::upsample_trilinear3d(x.view({2, 2, 2, 6, 6}), {4, 12, 12}, true);
      }},
     {"upsample_nearest",
      [](const Tensor& x) {

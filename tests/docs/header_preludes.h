@@ -32,6 +32,8 @@ extern const std::size_t ranks, items;
 extern const Schedule schedule;
 extern const Action action;
 void use(const Route& route);
+// [trestle/plan/balance.h]
+extern const LayerProfile profile;
 // [trestle/plan/stage_costs.h]
 #include "trestle/plan/balance.h"
 #include "trestle/schedule/generate.h"
@@ -71,8 +73,20 @@ extern at::Tensor gradient;
 void compute();
 // [trestle/comm/world.h]
 #include <torch/types.h>
+// [trestle/precision/layer_speed.h]
+#include <iostream>
+extern const nn::Layers net;
+// [trestle/launch/run_as_ranks.h]
+int train();
+// [trestle/comm/rank_error.h]
+#include "trestle/comm/threads/spawn.h"
+void train(World& world);
 // [trestle/comm/threads/spawn.h]
+#include <torch/nn.h>
 #include <torch/types.h>
+#include "trestle/device/seeded.h"
+// [trestle/device/seeded.h]
+#include <torch/nn.h>
 // [trestle/device/clock.h]
 extern const at::Device device;
 extern const at::Tensor x;
@@ -365,6 +379,10 @@ extern const DeviceMesh mesh;
 #include "trestle/sharding/sharded.h"
 extern World world;
 extern const nn::Layers net;
+// [trestle/parallel/checkpoint_layers.h]
+#include "trestle/nn/layers.h"
+#include "trestle/pipeline/pipeline.h"
+extern const nn::Layers net;
 // [trestle/parallel/parallelize.h]
 #include "trestle/nn/layers.h"
 #include "trestle/nn/loss.h"
@@ -410,3 +428,13 @@ struct NetImpl : torch::nn::Module {
 // [trestle/train/levels/levels.h]
 #include <iostream>
 nn::Layers make_net();
+// [trestle/data/augment_volumes.h]
+extern const Dataset& patches;
+// [trestle/models/unet3d.h]
+extern const at::Tensor volumes;
+// [trestle/data/sliding_window.h]
+struct Evaluator {
+  at::Tensor evaluate(const at::Tensor& windows) const;
+};
+extern const Evaluator pipeline;
+extern const at::Tensor volume;

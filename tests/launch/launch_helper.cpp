@@ -1,14 +1,21 @@
 // launch_helper [flags] -- PROGRAM ARGUMENTS: calls launch().
 // launch_helper who: prints this rank's environment and the cores that it may use.
+// launch_helper self RANKS HOW WORDS...: calls run_as_ranks(); each rank prints its words, and then
+// ends as HOW says.
+#include <unistd.h>
+
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <thread>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/launch/cores.h"
 #include "trestle/launch/launcher.h"
 #include "trestle/launch/rank_environment.h"
+#include "trestle/launch/run_as_ranks.h"
 
 namespace {
 
@@ -59,11 +66,26 @@ LaunchOptions read(int argc, char** argv) {
   return options;
 }
 
+// HOW is "end", "fail" (rank 1 exits with code 7, all other ranks wait) or "wait".
+int start_itself(int argc, char** argv) {
+  if (const auto code = trestle::launch::run_as_ranks(std::stoi(argv[2]))) return *code;
+  const auto found = trestle::launch::read_rank_environment();
+  std::string line =
+      trestle::text("rank ", found.rank, " of ", found.world_size, " pid ", getpid());
+  for (int at = 4; at < argc; ++at) line += trestle::text(" <", argv[at], ">");
+  std::cout << line << std::endl;
+  const std::string how = argv[3];
+  if (how == "fail" && found.rank == 1) return 7;
+  if (how != "end") std::this_thread::sleep_for(std::chrono::seconds(60));
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc == 2 && std::string(argv[1]) == "who") return say_who();
   try {
+    if (argc >= 4 && std::string(argv[1]) == "self") return start_itself(argc, argv);
     return trestle::launch::launch(read(argc, argv));
   } catch (const trestle::UsageError& error) {
     std::cerr << "trestle: " << error.what() << std::endl;

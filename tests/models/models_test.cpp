@@ -7,6 +7,7 @@
 #include "trestle/models/resnet.h"
 #include "trestle/models/toy.h"
 #include "trestle/models/unet.h"
+#include "trestle/models/unet3d.h"
 
 namespace trestle::models {
 namespace {
@@ -46,6 +47,68 @@ TEST(UNet, FourLongSkips) {
   }
   const std::vector<std::pair<int, int>> expected = {{7, 10}, {5, 13}, {3, 16}, {1, 19}};
   EXPECT_EQ(skips, expected);
+}
+
+// The rule of the U-Nets: (convolution, norm) twice on each level down and up, a transposed
+// convolution with the kernel of the level's pooling, and a last convolution of side 1.
+std::int64_t parameters_by_rule(std::int64_t dimensions, std::int64_t in_channels,
+                                std::int64_t width, const std::vector<std::int64_t>& pooled) {
+  const std::int64_t kernel = dimensions == 2 ? 9 : 27, classes = 2;
+  const auto twice = [&](std::int64_t in, std::int64_t out) {
+    return kernel * (in * out + out * out) + 4 * out;
+  };
+  std::int64_t count = twice(in_channels, width), channels = width;
+  for (const std::int64_t voxels : pooled) {
+    count += twice(channels, 2 * channels);                // down
+    count += 2 * channels * channels * voxels + channels;  // up: the transposed convolution
+    count += twice(2 * channels, channels);                // up: the joined channels
+    channels *= 2;
+  }
+  return count + width * classes + classes;
+}
+
+TEST(UNet3d, HasTheParametersOfTheTwoDimensionalRule) {
+  EXPECT_EQ(parameters_by_rule(2, 3, 64, {4, 4, 4, 4}), unet().parameter_count());
+  EXPECT_EQ(parameters_by_rule(3, 1, 32, {8, 8, 8, 8}), unet3d().parameter_count());
+  EXPECT_EQ(unet3d().parameter_count(), 22'578'306);
+  EXPECT_EQ(names_of(unet3d()), names_of(unet()));
+  for (std::int64_t depth = 1; depth <= 3; ++depth) {
+    const std::vector<std::int64_t> pooled(static_cast<std::size_t>(depth), 8);
+    EXPECT_EQ(unet3d({.width = 6, .depth = depth}).parameter_count(),
+              parameters_by_rule(3, 1, 6, pooled));
+  }
+  EXPECT_EQ(unet3d({.width = 6, .depth = 2, .pooling = {{1, 2, 2}, {2, 2, 3}}}).parameter_count(),
+            parameters_by_rule(3, 1, 6, {4, 12}));
+}
+
+TEST(UNet3d, KeepsTheSizeOfAnyVolume) {
+  for (const bool trilinear : {false, true}) {
+    const UNet3dOptions options = {.classes = 3,
+                                   .width = 2,
+                                   .depth = 2,
+                                   .pooling = {{1, 2, 2}, {2, 2, 2}},
+                                   .trilinear = trilinear};
+    const nn::Layers net = unet3d(options);
+    const Pooling side = smallest_side(options);
+    EXPECT_EQ(side, (Pooling{2, 4, 4}));
+    for (const Pooling& size : {side, Pooling{5, 8, 9}, Pooling{3, 7, 18}}) {
+      EXPECT_EQ(net.forward(at::ones({2, 1, size[0], size[1], size[2]})).sizes(),
+                at::IntArrayRef({2, 3, size[0], size[1], size[2]}));
+    }
+  }
+}
+
+TEST(UNet3d, RefusesWhatCannotBeBuilt) {
+  EXPECT_THROW(unet3d({.depth = 0}), UsageError);
+  EXPECT_THROW(unet3d({.depth = 9}), UsageError);
+  EXPECT_THROW(unet3d({.width = 3, .trilinear = true}), UsageError);
+  EXPECT_THROW(unet3d({.depth = 2, .pooling = {{2, 2, 2}}}), UsageError);
+  EXPECT_THROW(unet3d({.depth = 1, .pooling = {{1, 1, 1}}}), UsageError);
+  EXPECT_THROW(unet3d({.depth = 1, .pooling = {{0, 2, 2}}}), UsageError);
+  EXPECT_EQ(parse_pooling("1x2x16"), (Pooling{1, 2, 16}));
+  for (const char* words :
+       {"", "2", "2x2", "2x2x2x2", "2x2xa", "2x2x 2", "99999999999999999999x1x1"})
+    EXPECT_THROW(parse_pooling(words), UsageError) << words;
 }
 
 TEST(ResNet, HasTheReferencesLayersAndParameters) {
@@ -136,6 +199,11 @@ TEST(Model, ByName) {
   EXPECT_THAT(message({.name = "unet", .width = -1}), testing::HasSubstr("width = -1"));
   EXPECT_THAT(message({.name = "unet", .width = 3, .bilinear = true}), testing::HasSubstr("even"));
   EXPECT_THAT(message({.name = "mlp", .bilinear = true}), testing::HasSubstr("'bilinear'"));
+  EXPECT_THAT(message({.name = "unet", .depth = 3}), testing::HasSubstr("only 'unet3d' has it"));
+  EXPECT_THAT(message({.name = "unet3d", .depth = 3, .pooling = {"1x2"}}),
+              testing::HasSubstr("'1x2' is no pooling"));
+  EXPECT_THAT(message({.name = "unet3d", .depth = 3, .pooling = {"1x2x2"}}),
+              testing::HasSubstr("'pooling' has 1 levels, and the depth of the 3-D U-Net is 3"));
 }
 
 }  // namespace

@@ -80,7 +80,8 @@ TEST_P(PythonCurve, TenSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Nets, Python,
-                         testing::Values("unet", "unet_odd", "resnet18_flat", "toy", "toy_dropout"),
+                         testing::Values("unet", "unet_odd", "unet3d", "unet3d_odd",
+                                         "resnet18_flat", "toy", "toy_dropout"),
                          [](const auto& info) { return std::string(info.param); });
 INSTANTIATE_TEST_SUITE_P(Nets, PythonCurve, testing::Values("unet", "resnet18_flat", "toy"),
                          [](const auto& info) { return std::string(info.param); });

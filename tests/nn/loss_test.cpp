@@ -228,6 +228,50 @@ TEST(Metrics, DiceAveragesOverImages) {
   EXPECT_EQ(tally.count, 3);
   EXPECT_NEAR(tally.sum, 1 + 2.0 / 3 + 1, 1e-6);
   EXPECT_THROW(dice_tally(output.narrow(1, 0, 1), target), UsageError);
+  // The same masks as volumes of one slice.
+  const Tally of_volumes = dice_tally(output.unsqueeze(2), target.unsqueeze(1));
+  EXPECT_EQ(of_volumes.count, tally.count);
+  EXPECT_EQ(of_volumes.sum, tally.sum);
+}
+
+TEST(Metrics, VoxelDiceAddsUpOverExamples) {
+  const at::Tensor guess =
+      at::tensor({1, 2, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0}, at::kLong).view({3, 1, 2, 2});
+  const at::Tensor target =
+      at::tensor({1, 1, 0, 2, 1, 0, -100, 0, 0, 0, 0, 0}, at::kLong).view({3, 1, 2, 2});
+  const at::Tensor output = at::one_hot(guess, 3).permute({0, 4, 1, 2, 3}).to(at::kFloat);
+  // Two hits; three voxels guessed that count, four true.
+  const Tally all = voxel_dice_tally(output, target);
+  EXPECT_EQ(all.sum, 2 * 2);
+  EXPECT_EQ(all.count, 3 + 4);
+  Tally parts;
+  for (std::int64_t i = 0; i < 3; ++i)
+    parts += voxel_dice_tally(output.narrow(0, i, 1), target.narrow(0, i, 1));
+  EXPECT_EQ(parts.sum, all.sum);
+  EXPECT_EQ(parts.count, all.count);
+}
+
+// Class by class in plain loops over the voxels.
+TEST(Loss, DiceOfVolumesEqualsPlainLoops) {
+  at::manual_seed(5);
+  const at::Tensor output = at::randn({2, 3, 2, 3, 4}, at::kDouble);
+  const at::Tensor target = at::randint(0, 3, {2, 2, 3, 4}, at::kLong);
+  const at::Tensor probability = at::softmax(output, 1).movedim(1, -1).reshape({-1, 3});
+  const at::Tensor truth = target.reshape({-1});
+  double dice = 0, entropy = 0;
+  for (std::int64_t c = 0; c < 3; ++c) {
+    double both = 0, sums = 0;
+    for (std::int64_t i = 0; i < truth.numel(); ++i) {
+      const double p = probability[i][c].item<double>();
+      const double t = truth[i].item<std::int64_t>() == c ? 1 : 0;
+      both += p * t;
+      sums += p + t;
+      if (t == 1) entropy -= std::log(p) / static_cast<double>(truth.numel());
+    }
+    dice += (2 * both + 1e-6) / (sums + 1e-6) / 3;
+  }
+  EXPECT_NEAR(cross_entropy_and_dice().value(output, target).item<double>(), entropy + 1 - dice,
+              1e-12);
 }
 
 }  // namespace

@@ -34,6 +34,17 @@ TEST(Wiring, MatchingPairPasses) {
   EXPECT_EQ(wiring_error(net), "");
 }
 
+TEST(Wiring, FirstLayerWithTooFewValuesNamesLayersOfTwo) {
+  Layers net;
+  net.add("a", sum);
+  EXPECT_THAT(wiring_error(net),
+              AllOf(HasSubstr("layer 'a' takes 2 value(s) but gets 1 (1 from the model's input"),
+                    HasSubstr("make a model of 2 inputs with nn::Layers(2)")));
+  Layers two(2);
+  two.add("a", sum);
+  EXPECT_EQ(wiring_error(two), "");
+}
+
 TEST(Wiring, AnUnusedKeptValueIsAllowed) {  // torchgpipe rejects it
   Layers net;
   net.add("a", same).keep_output("x");

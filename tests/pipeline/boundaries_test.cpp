@@ -206,13 +206,6 @@ TEST(Boundaries, AllowChangingShapes) {
   }
 }
 
-TEST(Boundaries, StepDoesNotAccumulateIntoInput) {
-  const at::Tensor x = input(4).requires_grad_();
-  Pipeline pipeline(chain(2, width), {.devices = virtual_devices(2), .balance = {2, 1}});
-  pipeline.step(x, target(4), nn::cross_entropy());
-  EXPECT_FALSE(x.grad().defined());
-}
-
 nn::Layers two_in_two_out() {
   torch::manual_seed(4);
   nn::Layers net(2);

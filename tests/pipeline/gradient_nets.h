@@ -33,6 +33,19 @@ inline Net narrow_unet() {
           .one_f_one_b_loss = nn::cross_entropy()};
 }
 
+inline Net narrow_unet3d() {
+  return {.name = "unet3d",
+          .make =
+              [] {
+                return oracle::in_double(
+                    models::unet3d({.width = 2, .depth = 2, .pooling = {{1, 2, 2}, {2, 2, 2}}}));
+              },
+          .input = golden::formula_input({5, 1, 5, 8, 9}).to(at::kDouble),
+          .target = golden::formula_classes({5, 5, 8, 9}, 2),
+          .loss = nn::cross_entropy_and_dice(),
+          .one_f_one_b_loss = nn::cross_entropy()};
+}
+
 inline Net flat_resnet() {
   return {.name = "resnet18_flat",
           .make = [] { return oracle::in_double(models::resnet18_flat({.width = 4})); },

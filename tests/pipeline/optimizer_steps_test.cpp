@@ -160,6 +160,17 @@ TEST(OptimizerSteps, UnscaleGradientsAndUpdateScale) {
   plain::expect_same(plain::train(training, 8, 1), own);
 }
 
+TEST(OptimizerSteps, GiveInputsUnscaledGradients) {
+  const auto gradient = [](precision::GradientScaler* scaler) {
+    Pipeline pipeline(plain::make_net(), plain::options_of({}));
+    const at::Tensor x = plain::input(0).requires_grad_();
+    pipeline.step(x, plain::target(0), nn::mean_squared_error(), {.scaler = scaler});
+    return x.grad();
+  };
+  precision::GradientScaler scaler({.initial_scale = 256});
+  EXPECT_TRUE(at::equal(gradient(nullptr), gradient(&scaler)));
+}
+
 // The scale shrinks until fp16 gradients no longer overflow.
 TEST(OptimizerSteps, KeepNonFiniteGradientsOnRequest) {
   Pipeline pipeline(plain::make_net(), plain::options_of({.max_norm = 0.2}));

@@ -9,6 +9,7 @@
 #include "tests/pipeline/conv_net.h"
 #include "tests/pipeline/excess.h"
 #include "trestle/base/text.h"
+#include "trestle/models/unet3d.h"
 
 namespace trestle {
 namespace {
@@ -138,6 +139,36 @@ TEST(Peaks, BoundStepsWithSkipsAndViews) {
                 labels(16),
                 nn::cross_entropy()},
                1.5);
+}
+
+TEST(Peaks, BoundStepsOfUNetOfVolumes) {
+  const auto net = [] {
+    return models::unet3d({.width = 4, .depth = 2, .pooling = {{1, 2, 2}, {2, 2, 2}}});
+  };
+  torch::manual_seed(3);
+  expect_bound({"volumes",
+                net,
+                {{3, 9}},
+                torch::randn({8, 1, 4, 8, 8}),
+                torch::randint(0, 2, {8, 4, 8, 8}),
+                nn::cross_entropy()},
+               1.5);
+}
+
+// The backward of the last layer needs the most, while the step keeps that layer's output.
+// A suite, and so a process, of its own: after other tests the threads of its device differ.
+TEST(PeaksOfOneMicroBatch, BoundStepsWithWholeBatchLoss) {
+  const auto net = [] { return models::unet3d({.width = 4, .depth = 1}); };
+  torch::manual_seed(3);
+  const int layers = static_cast<int>(net().size());
+  expect_bound({"one micro-batch",
+                net,
+                {{layers}},
+                torch::randn({2, 1, 8, 8, 8}),
+                torch::randint(0, 2, {2, 8, 8, 8}),
+                nn::cross_entropy_and_dice(),
+                1},
+               1.25);
 }
 
 // The gradient's memory order differs from the output's, so a backward copies it.

@@ -65,6 +65,24 @@ TEST(RanksOptimizer, SupportsTwoStagesPerRank) {
   });
 }
 
+TEST(RanksOptimizer, GivesInputItsGradientWhereItsStageIs) {
+  const support::WatchDog watch("an input's gradient");
+  const auto gradient = [](PipelineOptions options, bool has_input, bool has_target) {
+    Pipeline pipeline(plain::make_net(), std::move(options));
+    const at::Tensor x = plain::input(0).requires_grad_();
+    pipeline.step(has_input ? x : at::Tensor(), has_target ? plain::target(0) : at::Tensor(),
+                  nn::mean_squared_error());
+    return x.grad();
+  };
+  const at::Tensor alone = gradient(plain::options_of({}), true, true);
+  spawn(4, [&](World& world) {
+    const at::Tensor own =
+        gradient(over(world, plain::options_of({})), world.rank() == 0, is_last(world));
+    ASSERT_EQ(own.defined(), world.rank() == 0);
+    EXPECT_TRUE(!own.defined() || at::equal(alone, own));
+  });
+}
+
 // Only the last rank has the infinity in its target; its gradients and those that it sends are not
 // finite.
 TEST(RanksOptimizer, OverflowOnOneRankSkipsStepOnAllRanks) {

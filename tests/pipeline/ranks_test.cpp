@@ -87,6 +87,9 @@ TEST(RanksPipeline, TrainsUNetWithSkipsOverRanks) {
   check_all(support::narrow_unet(),
             {support::even_balance(layers, 2), support::even_balance(layers, 4)});
 }
+TEST(RanksPipeline, TrainsUNetOfVolumesWithSkipsOverRanks) {
+  check_all(support::narrow_unet3d(), {{3, 9}});
+}
 TEST(RanksPipeline, TrainsFlatResNetWithSkipsBetweenRanks) {
   const int layers = static_cast<int>(support::flat_resnet().make().size());
   check_all(support::flat_resnet(), {support::even_balance(layers, 3)});

@@ -17,6 +17,7 @@ using support::even_balance;
 using support::flat_resnet;
 using support::narrow_resnet50;
 using support::narrow_unet;
+using support::narrow_unet3d;
 using support::Net;
 using support::toy;
 
@@ -82,6 +83,7 @@ void check(const Net& net, int all_combinations = 5,
 }
 
 TEST(SameGradients, NarrowUNetWithLongSkips) { check(narrow_unet()); }
+TEST(SameGradients, NarrowUNetOfVolumes) { check(narrow_unet3d(), 2, {1, 5}); }
 TEST(SameGradients, FlatResNetWithSkipsBetweenDevices) { check(flat_resnet()); }
 // Many small operators: all combinations take 6 s.
 TEST(SameGradients, NarrowResNet50) { check(narrow_resnet50(), 0, {2}); }

@@ -7,6 +7,8 @@
 
 #include "tests/pipeline/conv_net.h"
 #include "trestle/base/text.h"
+#include "trestle/models/unet.h"
+#include "trestle/models/unet3d.h"
 #include "trestle/pipeline/profile/profile_layers.h"
 #include "trestle/plan/stage_costs.h"
 #include "trestle/schedule/generate.h"
@@ -42,6 +44,23 @@ nn::Layers skip_net() {
   return net;
 }
 
+nn::Layers net_of_volumes() {
+  return models::unet3d(
+      {.classes = conv_classes, .width = 8, .depth = 2, .pooling = {{1, 2, 2}, {2, 2, 2}}});
+}
+at::Tensor volumes(std::int64_t count) {
+  torch::manual_seed(2);
+  return torch::randn({count, 1, 8, 16, 16});
+}
+at::Tensor pixel_labels(std::int64_t count) {
+  torch::manual_seed(3);
+  return torch::randint(conv_classes, {count, 32, 32});
+}
+at::Tensor voxel_labels(std::int64_t count) {
+  torch::manual_seed(3);
+  return torch::randint(conv_classes, {count, 8, 16, 16});
+}
+
 struct CostCase {
   const char* name;
   std::function<nn::Layers()> net;
@@ -49,14 +68,38 @@ struct CostCase {
   // Without AVX-512 the backward of a convolution copies a gradient that is a view of another one,
   // as cat()'s are. The profile of single layers has no such gradient.
   Bytes copied_gradient = 0;
+  // The layer that begins a U-Net's skip passes its input through: a stage holds that tensor once,
+  // the profile of its layers twice. The peak is overestimated, in two and three dimensions alike.
+  double more_at_peak = 0;
+  int batch = 32;
+  at::Tensor (*inputs)(std::int64_t) = images;
+  at::Tensor (*targets)(std::int64_t) = labels;
 };
 constexpr Bytes skip_gradient = 8 * 8 * 32 * 32 * sizeof(float);
+constexpr Bytes unet_skip_gradient = 2 * 8 * 32 * 32 * sizeof(float);
+constexpr Bytes volume_skip_gradient = 2 * 8 * 8 * 16 * 16 * sizeof(float);
 const CostCase cost_cases[] = {{"TwoStages", [] { return conv_net(); }, {7, 5}},
                                {"ThreeStages", [] { return conv_net(); }, {4, 3, 5}},
                                {"OneStage", [] { return conv_net(); }, {12}},
                                {"SkipsTwoStages", skip_net, {4, 6}, skip_gradient},
                                {"SkipsThreeStages", skip_net, {3, 4, 3}},
-                               {"SkipsALayerEach", skip_net, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}}};
+                               {"SkipsALayerEach", skip_net, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+                               {"UNetTwoStages",
+                                [] { return models::unet({.classes = conv_classes, .width = 8}); },
+                                {5, 17},
+                                2 * unet_skip_gradient,
+                                0.1,
+                                8,
+                                images,
+                                pixel_labels},
+                               {"VolumesTwoStages",
+                                net_of_volumes,
+                                {3, 9},
+                                2 * volume_skip_gradient,
+                                0.1,
+                                8,
+                                volumes,
+                                voxel_labels}};
 
 constexpr int profiled_batches = 4;
 
@@ -72,10 +115,12 @@ class StageCosts : public ::testing::TestWithParam<CostCase> {
         pipeline_(net_, {.devices = virtual_devices(static_cast<int>(GetParam().balance.size())),
                          .balance = GetParam().balance,
                          .micro_batches = profiled_batches}),
-        measured_(pipeline_.profile({images(32)}, labels(32), nn::cross_entropy())) {
+        measured_(pipeline_.profile({GetParam().inputs(GetParam().batch)},
+                                    GetParam().targets(GetParam().batch), nn::cross_entropy())) {
     const nn::Layers same = GetParam().net();
     const auto device = virtual_devices(1)[0].torch;
-    made_ = plan::costs_of_cut(profile_layers(same, {images(8)}, device), GetParam().balance);
+    const at::Tensor micro_batch = GetParam().inputs(GetParam().batch / profiled_batches);
+    made_ = plan::costs_of_cut(profile_layers(same, {micro_batch}, device), GetParam().balance);
   }
 
   nn::Layers net_;
@@ -151,8 +196,9 @@ TEST_P(StageCosts, PredictPeaksOfMeasuredCosts) {
       const auto predicted = peaks(made, made_.routes);
       ASSERT_EQ(predicted.size(), expected.size());
       for (std::size_t device = 0; device < expected.size(); ++device)
-        EXPECT_NEAR(predicted[device], expected[device],
-                    tolerance * expected[device] + small_change)
+        EXPECT_THAT(static_cast<double>(predicted[device]) / static_cast<double>(expected[device]),
+                    ::testing::AllOf(::testing::Ge(1 - tolerance),
+                                     ::testing::Le(1 + tolerance + GetParam().more_at_peak)))
             << "device " << device;
     }
   }

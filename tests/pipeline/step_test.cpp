@@ -46,12 +46,42 @@ TEST(Step, AcceptsLossWithoutTarget) {
   }
 }
 
-TEST(Step, RefusesInputWithGraph) {
+// Two stages use input `a`, and `b` was computed from `before`. Two steps accumulate.
+TEST(Step, GivesGradientsToInputsAndThroughTheirGraphs) {
+  const auto make = [] {
+    nn::Layers net(2);
+    net.add("mix", [](at::Tensor a, at::Tensor b) { return a + b.square(); }).keep_input("a");
+    net.add("rest", chain(2));
+    net.add("again", support::add).take("a");
+    return net;
+  };
+  const auto leaf = [] { return input(7).requires_grad_(); };
+  const at::Tensor a = leaf(), before = leaf();
+  for (int step = 0; step < 2; ++step)
+    torch::nn::functional::cross_entropy(make().forward(nn::Values{a, before.tanh()})[0], target(7))
+        .backward();
+  for (const std::string schedule : {"gpipe", "1f1b"}) {
+    for (const auto recompute : {Recompute::Never, Recompute::Always}) {
+      const at::Tensor own_a = leaf(), own_before = leaf();
+      Pipeline pipeline(make(), {.devices = virtual_devices(3),
+                                 .balance = {2, 2, 1},
+                                 .micro_batches = 3,
+                                 .schedule = schedule,
+                                 .recompute = recompute});
+      for (int step = 0; step < 2; ++step)
+        pipeline.step(nn::Values{own_a, own_before.tanh()}, target(7), nn::cross_entropy());
+      EXPECT_LT(distance(a.grad(), own_a.grad()), 1e-12) << schedule;
+      EXPECT_LT(distance(before.grad(), own_before.grad()), 1e-12) << schedule;
+    }
+  }
+}
+
+TEST(Step, RefusesTargetThatNeedsGradient) {
   Pipeline pipeline(chain(3), {.devices = virtual_devices(2), .balance = {3, 2}});
-  const at::Tensor encoded = input().requires_grad_().tanh();
-  EXPECT_THAT(
-      message_of<UsageError>([&] { pipeline.step(encoded, target(), nn::cross_entropy()); }),
-      HasSubstr("input 0 was computed from a tensor that needs a gradient"));
+  EXPECT_THAT(message_of<UsageError>([&] {
+                pipeline.step(input(), input().requires_grad_(), nn::mean_squared_error());
+              }),
+              HasSubstr("the target needs a gradient"));
 }
 
 TEST(Step, RefusesLossWithoutGradient) {

@@ -181,6 +181,76 @@ TEST(BalanceWithin, FindsTheFastestCutThatFits) {
   }
 }
 
+TEST(BalanceWithin, StagesOfOneDeviceShareItsBudget) {
+  const LayerProfile profile = chain({10, 20, 30, 10}, {0, 0, 0, 0});  // 20, 40, 60 and 20 bytes
+  const std::vector<Bytes> budgets = {80, 80, 80};
+  EXPECT_THAT(balance_within(profile, budgets), ElementsAre(2, 1, 1));
+  EXPECT_THAT(balance_within(profile, budgets, {}, {0, 1, 0}), ElementsAre(2, 1, 1));
+  EXPECT_THAT(balance_within(profile, {60, 100, 60}, {}, {4, 1, 4}), ElementsAre(1, 2, 1));
+  try {
+    balance_within(profile, {60, 80, 60}, {}, {4, 1, 4});
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("and some stages share a device"));
+  }
+}
+
+// Compares with every cut of random profiles into stages that alternate between two devices.
+TEST(BalanceWithin, FindsTheFastestCutOnSharedDevices) {
+  std::mt19937 random(6);
+  const auto draw = [&](int most) { return static_cast<int>(random() % (most + 1)); };
+  int fitting = 0;
+  for (int round = 0; round < 300; ++round) {
+    const int layers = 4 + draw(4);
+    LayerProfile profile;
+    for (int i = 0; i < layers; ++i)
+      profile.layers.push_back({.name = "", .forward = 1.0 + draw(9), .parameters = draw(20)});
+    const std::vector<Bytes> of_devices = {40 + draw(100), draw(4) == 0 ? 0 : 40 + draw(100)};
+    const std::vector<int> devices = {0, 1, 0, 1};
+    const auto outcome = [&](const std::vector<int>& cut) {
+      double slowest = 0;
+      std::vector<Bytes> used(2, 0);
+      int first = 0;
+      for (std::size_t stage = 0; stage < cut.size(); ++stage) {
+        double seconds = 0;
+        for (int i = first; i < first + cut[stage]; ++i)
+          seconds += profile.layers[static_cast<std::size_t>(i)].forward;
+        slowest = std::max(slowest, seconds);
+        used[stage % 2] += stage_bytes(profile, first, first + cut[stage], {});
+        first += cut[stage];
+      }
+      for (std::size_t d = 0; d < 2; ++d)
+        if (of_devices[d] > 0 && used[d] > of_devices[d]) slowest = 1e9;
+      return slowest;
+    };
+    double best = 1e9;
+    for (int a = 1; a < layers; ++a)
+      for (int b = 1; a + b < layers; ++b)
+        for (int c = 1; a + b + c < layers; ++c)
+          best = std::min(best, outcome({a, b, c, layers - a - b - c}));
+    const std::vector<Bytes> budgets = {of_devices[0], of_devices[1], of_devices[0], of_devices[1]};
+    if (best == 1e9) {
+      EXPECT_THROW(balance_within(profile, budgets, {}, devices), UsageError);
+      continue;
+    }
+    ++fitting;
+    EXPECT_EQ(outcome(balance_within(profile, budgets, {}, devices)), best);
+  }
+  EXPECT_GT(fitting, 50);
+  EXPECT_LT(fitting, 250);
+}
+
+TEST(BalanceWithin, CountsTheOptimizersStep) {
+  const LayerProfile profile = chain({10, 20}, {5, 5});
+  const SizeOptions plain;
+  SizeOptions with_step;
+  with_step.step_transients = {30, 60};
+  EXPECT_EQ(stage_bytes(profile, 0, 2, with_step), 2 * 30 + 60);
+  EXPECT_LT(stage_bytes(profile, 0, 2, plain), 2 * 30 + 60);
+  with_step.step_transients = {30};
+  EXPECT_THROW(stage_bytes(profile, 0, 2, with_step), UsageError);
+}
+
 // Compares with every cut.
 TEST(BalanceBySize, IsTheOptimum) {
   std::mt19937 random(5);

@@ -52,6 +52,39 @@ TEST(Recipe, ReadsKeysAndKeepsDefaultsForTheRest) {
   EXPECT_NO_THROW(check_recipe(recipe));
 }
 
+TEST(Recipe, KnowsTheKeysOfOtherPrograms) {
+  for (const char* key : {"batch_size", "batchsize", "BatchSize"})
+    EXPECT_EQ(reading(std::string("[train]\n") + key + " = 4\n"),
+              std::string("recipes/my.toml:2: unknown key '") + key +
+                  "' in [train]; did you mean 'batch' in [train]?");
+  EXPECT_THAT(reading("[train]\nlr = 0.1\n"), HasSubstr("'learning_rate' in [optimizer]?"));
+  EXPECT_THAT(reading("batch_size = 4\n"), HasSubstr("did you mean 'batch' in [train]?"));
+  Recipe recipe;
+  EXPECT_THAT(message_of([&] { set_field(recipe, "train.batch_size", "4"); }),
+              HasSubstr("did you mean 'train.batch'?"));
+  for (const Field& field : recipe_fields())
+    EXPECT_EQ(find_field_of_other_programs(field.name()), nullptr) << field.name();
+}
+
+TEST(Recipe, UnquotedTextsGetTheirQuotesInTheHint) {
+  EXPECT_THAT(reading("[model]\nname = unet  # a net\n"),
+              testing::AllOf(HasSubstr("recipes/my.toml:2: "),
+                             HasSubstr("A text needs quotes: name = \"unet\"")));
+  EXPECT_THAT(reading("[data]\nimages = data/cars\n"), HasSubstr("images = \"data/cars\""));
+  EXPECT_THAT(reading("[data]\nimages = /data/cars\n"), HasSubstr("images = \"/data/cars\""));
+  EXPECT_THAT(reading("[train]\npictures = True\n"), HasSubstr("TOML writes pictures = true."));
+  EXPECT_THAT(reading("[train]\nbatch = 4 4\n"), Not(HasSubstr("quotes")));
+}
+
+TEST(Recipe, ListOfOneTextNamesTheTextToWrite) {
+  EXPECT_EQ(reading("[devices]\nuse = [\"cpu\"]\n"),
+            "recipes/my.toml:2: 'use' in [devices] must be text, not [\"cpu\"]: write use = "
+            "\"cpu\"");
+  EXPECT_THAT(reading("[devices]\nuse = [\"cuda:0\", \"cuda:1\"]\n"),
+              HasSubstr(": write use = \"cuda:0,cuda:1\""));
+  EXPECT_THAT(reading("[model]\nname = [\"a\", \"b\"]\n"), Not(HasSubstr("write")));
+}
+
 TEST(Recipe, SuggestsTheNearestKeyWithFileAndLine) {
   EXPECT_EQ(
       reading("[pipeline]\n\nmicro_batch = 4\n"),

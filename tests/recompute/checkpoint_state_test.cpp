@@ -337,6 +337,41 @@ TEST(CheckpointState, AFunctionThatWritesToItsInputIsRejectedOrGetsCopies) {
   expect_equal(plain, ours);
 }
 
+// The tensors that the function's threads save are kept; the calling thread's are recomputed.
+TEST(CheckpointState, ThreadsOfTheFunctionGiveThePlainGradient) {
+  const Tensor w = leaf({6, 6});
+  const auto body = [w](const Tensor& a) {
+    Tensor half;
+    std::thread([&] { half = a.matmul(w).tanh(); }).join();
+    return (half * a).exp().sum();
+  };
+  const Tensor x = leaf({6, 6});
+  const auto plain = outcome(body, x, {w});
+  const auto ours = outcome([&](const Tensor& a) { return checkpoint(body, a); }, x, {w});
+  expect_equal(plain, ours);
+}
+
+TEST(CheckpointState, OtherRandomNumbersOfThreadsOrOfTheFunctionAreAnError) {
+  const auto in_thread = [](const Tensor& a) {
+    Tensor mask;
+    std::thread([&] { mask = at::rand_like(a).gt(0.1).to(a.dtype()); }).join();
+    return (a * mask).exp().sum();
+  };
+  int runs = 0;
+  const auto counting = [&](const Tensor& a) { return (a * ++runs).exp().sum(); };
+  for (const at::Device device : {at::Device(at::kCPU), virtual_devices(1)[0].torch}) {
+    const Tensor x = leaf({8, 8}).detach().to(device).requires_grad_();
+    const Tensor y = checkpoint(in_thread, x);
+    EXPECT_THAT(error_of<StateError>([&] { y.backward(); }),
+                AllOf(HasSubstr("has other values in its recomputation"),
+                      HasSubstr("Threads that it starts draw other random numbers")));
+    const Tensor z = checkpoint(counting, x);
+    EXPECT_THAT(error_of<StateError>([&] { z.backward(); }), HasSubstr("has other values"));
+    checkpoint({.keep_random = false}, in_thread, x).backward();
+    EXPECT_TRUE(x.grad().defined());
+  }
+}
+
 TEST(CheckpointState, LayersCanQueryTheKindOfRun) {
   std::vector<nn::Checkpointing> seen;
   std::vector<bool> again;

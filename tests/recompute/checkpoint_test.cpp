@@ -349,6 +349,32 @@ TEST(Checkpoint, ABackwardInsideOfTheFunction) {
   }
 }
 
+// A gradient penalty: the backward inside builds a graph. In the first run a device's thread saves
+// its tensors; in the recomputation the thread that recomputes does.
+TEST(Checkpoint, AGraphOfABackwardInsideOfTheFunction) {
+  for (const at::Device device : {at::Device(at::kCPU), at::Device("virtual:1")}) {
+    torch::nn::Linear linear(4, 4);
+    linear->to(device);
+    const auto body = [&](Tensor a) {
+      const Tensor y = linear(a).tanh();
+      const Tensor g = torch::autograd::grad({y.square().sum()}, {a}, {}, /*retain_graph=*/true,
+                                             /*create_graph=*/true)[0];
+      const Tensor z = linear((y + 0.1 * g).exp());
+      return z.sin() * z;
+    };
+    const Tensor x = at::randn({3, 4}).to(device).requires_grad_();
+    const auto gradients = [&](const Tensor& y) {
+      return torch::autograd::grad({y.square().sum()}, {x, linear->weight, linear->bias});
+    };
+    const auto plain = gradients(body(x * 1));
+    for (const bool keep_random : {true, false}) {
+      const auto got = gradients(checkpoint({.keep_random = keep_random}, body, x * 1));
+      for (std::size_t i = 0; i < plain.size(); ++i)
+        EXPECT_TRUE(at::allclose(got[i].cpu(), plain[i].cpu())) << device << " " << i;
+    }
+  }
+}
+
 // Two devices with one autograd thread each: both need the results of one recomputation.
 TEST(Checkpoint, AFunctionOverTwoDevices) {
   const at::Device a("virtual:0"), b("virtual:1");

@@ -284,7 +284,51 @@ TEST(ShardEdgeCases, RefusesOutputsWithoutTensorsAtLevelParameters) {
   });
 }
 
+// Other ranks begin a training forward, the backward of one, or state().
+TEST(ShardEdgeCases, RankThatEvaluatesAloneIsToldAtOnce) {
+  using Module = ShardedModule<Model>;
+  const std::map<std::string, std::function<void(Module&, const at::Tensor&)>> calls = {
+      {"a training forward", [](Module& model, const at::Tensor&) { model.forward(rows(2, 1)); }},
+      {"a backward", [](Module& model, const at::Tensor& loss) { model.backward(loss); }},
+      {"state()", [](Module& model, const at::Tensor&) { model.state(); }}};
+  for (const ShardLevel level : sharded_levels) {
+    for (const auto& [name, call] : calls) {
+      std::array<std::string, 2> told;
+      const auto begin = std::chrono::steady_clock::now();
+      EXPECT_THROW(spawn(2,
+                         [&](World& world) {
+                           ShardedModule<Model> model(make<Net>(), shards(world), {.level = level});
+                           const auto forward = [&] {
+                             return model.forward(rows(2, 1)).square().mean();
+                           };
+                           model.backward(forward());  // buckets and orders of units are known
+                           const at::Tensor loss = forward();
+                           try {
+                             if (world.rank() == 1) return call(model, loss);
+                             const at::NoGradGuard no_grad;
+                             forward();
+                           } catch (const std::exception& error) {
+                             told[static_cast<std::size_t>(world.rank())] = error.what();
+                             throw;
+                           }
+                         },
+                         {.deadline = std::chrono::seconds(60)}),
+                   std::exception);
+      for (const std::string& message : told) {
+        EXPECT_THAT(message, AllOf(HasSubstr("an evaluation"), HasSubstr(name)))
+            << to_string(level);
+      }
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+    }
+  }
+}
+
 TEST(ShardEdgeCases, RefusesUseAfterMove) {
+  spawn(2, [](World& world) {
+    ShardedModule<Model> module(make<Net>(), shards(world), {.level = ShardLevel::Gradients});
+    const ShardedModule<Model> other = std::move(module);
+    EXPECT_THROW(module->parameters(), StateError);  // NOLINT(bugprone-use-after-move)
+  });
   spawn(2, [](World& world) {
     Sharded first(make<Net>(), shards(world), {.level = ShardLevel::Gradients});
     Sharded second = std::move(first);

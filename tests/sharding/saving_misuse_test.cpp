@@ -262,7 +262,8 @@ TEST(SavedSharded, StoresMasterWeightsOfMixedPrecision) {
       for (int i = 0; i < 2; ++i) step(sharded, *optimizer), step(second, *its);
       expect_known(second.state(), sharded.state());
     });
-    for (const auto& tensor : checkpoint::CheckpointFolder(scratch.path("last")).tensors("weights"))
+    const checkpoint::CheckpointFolder folder(scratch.path("last"));
+    for (const auto& tensor : folder.tensors("weights"))
       EXPECT_EQ(tensor.type, at::kFloat) << tensor.name;
   }
 }

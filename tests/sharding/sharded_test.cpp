@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/sharding/plain_net.h"
+#include "tests/support/virtual_environment.h"
 #include "trestle/comm/threads/spawn.h"
 
 namespace trestle {

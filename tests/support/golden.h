@@ -16,6 +16,7 @@
 #include "trestle/models/resnet.h"
 #include "trestle/models/toy.h"
 #include "trestle/models/unet.h"
+#include "trestle/models/unet3d.h"
 #include "trestle/nn/layers.h"
 #include "trestle/nn/loss.h"
 
@@ -92,6 +93,7 @@ struct Case {
 };
 
 // "unet" (width 4, 8 images of 32 x 48), "unet_odd" (35 x 49, so that the padding runs),
+// "unet3d" and "unet3d_odd" (width 4, depth 2, 4 volumes),
 // "resnet18_flat" (width 8, 32 images), "toy" (12 samples, no dropout) or "toy_dropout" (0.3).
 inline Case load_case(const std::string& file) {
   Case c;
@@ -99,6 +101,14 @@ inline Case load_case(const std::string& file) {
   const std::string net = c.content["net"];
   const std::int64_t width = c.content["options"]["width"];
   if (net == "unet") c.net = models::unet({.width = width});
+  if (net == "unet3d") {
+    const nlohmann::json& options = c.content["options"];
+    models::UNet3dOptions unet3d_options{.width = width, .depth = options["depth"]};
+    for (const auto& level : options["pooling"]) {
+      unet3d_options.pooling.push_back(level.get<models::Pooling>());
+    }
+    c.net = models::unet3d(unet3d_options);
+  }
   if (net == "resnet18_flat") c.net = models::resnet18_flat({.width = width});
   if (net == "toy") {
     c.net = models::toy({.width = width, .dropout = c.content["options"].value("dropout", 0.0)});

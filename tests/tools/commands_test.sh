@@ -72,7 +72,7 @@ run run_tests --quick
 expect_success
 expect_last_line "7 passed, 0 failed"
 expect_call "cmake --build .*/build/dev --target all"
-expect_call "ctest --preset dev .*-L .(core|torch|ranks)"
+expect_call "ctest --preset dev .*-L .(core|tools|torch|ranks)"
 expect_no_call "asan"
 
 name="a test fails, and another skips itself"

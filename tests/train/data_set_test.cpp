@@ -11,9 +11,12 @@
 #include "trestle/base/text.h"
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/synthetic/synthesize.h"
+#include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_sets/find_data.h"
+#include "trestle/train/example_check.h"
 #include "trestle/train/field_help.h"
 #include "trestle/train/progress/progress.h"
+#include "trestle/train/without_effect.h"
 
 namespace trestle::train {
 namespace {
@@ -35,6 +38,9 @@ recipe::Recipe recipe_of_set(const DataSet& set, const fs::path& folder) {
   recipe.data.synthesize = 16;
   recipe.data.synthesize_width = 48;
   recipe.data.synthesize_height = 32;
+  recipe.data.synthesize_depth = 8;
+  recipe.data.patch = {8, 16, 16};
+  if (set.name == "volumes") recipe.model.classes = 3;
   return recipe;
 }
 
@@ -64,7 +70,7 @@ TEST(DataSets, EachSynthesizesChecksAndOpensItsFiles) {
     EXPECT_FALSE(opened.training.indices.empty());
     EXPECT_FALSE(opened.validation.indices.empty());
     const data::Sample sample = opened.training.dataset->get(opened.training.indices[0]);
-    EXPECT_EQ(sample.target.dim(), set.predicts == Predicts::Mask ? 2 : 0);
+    EXPECT_EQ(sample.target.dim(), set.predicts == Predicts::Mask ? sample.input.dim() - 1 : 0);
     Synthesis wanted{.out = folder / "more", .count = 16};
     if (set.predicts == Predicts::Class) {
       wanted.width = 48;
@@ -151,12 +157,139 @@ TEST(Segmentation, CheckListsClassesAndProblems) {
   fs::remove(own.folder / "masks/5-seg.png");
   report = check_data(own.recipe, {});
   EXPECT_EQ(report.count, 8);
-  EXPECT_THAT(report.problems, ::testing::UnorderedElementsAre(HasSubstr("4-seg.png"),
-                                                               HasSubstr("no mask for photos/5"),
-                                                               HasSubstr("1 of 10 x 6 x 3 (7)")));
+  EXPECT_THAT(report.problems, ::testing::UnorderedElementsAre(
+                                   HasSubstr("4-seg.png"),
+                                   HasSubstr("no mask for " + own.recipe.data.images + "/5.jpg"),
+                                   HasSubstr("1 of 10 x 6 x 3 (7)")));
   own.recipe.model.classes = 5;
   EXPECT_THAT(check_data(own.recipe, {}).problems,
               ::testing::Contains(HasSubstr("which do not fit 5 classes")));
+}
+
+// Regression: one wrong value hid an empty file and a mask of another size.
+TEST(Segmentation, CheckListsProblemsBehindAWrongMaskValue) {
+  OwnImages own;
+  data::Image odd = data::Image::blank(8, 6, 3);
+  odd.at(1, 1, 1) = 128;
+  data::write_png(own.folder / "masks/3-seg.png", odd);
+  write_file(own.folder / "photos/4.jpg", "");
+  data::write_png(own.folder / "masks/5-seg.png", data::Image::blank(9, 6, 1));
+  write_file(own.folder / "photos/Thumbs.db", "windows");
+  const data::CheckReport report = check_data(own.recipe, {});
+  EXPECT_THAT(report.problems,
+              ::testing::UnorderedElementsAre(
+                  AllOf(HasSubstr("which do not fit 2 classes"),
+                        HasSubstr("#008000 is in 1 of 10 masks: "), HasSubstr("masks/3-seg.png")),
+                  HasSubstr("photos/4.jpg: the file is empty"),
+                  AllOf(HasSubstr("masks/5-seg.png"), HasSubstr("the mask has 9 x 6 pixels"))));
+  EXPECT_EQ(report.count, 8);
+  EXPECT_THAT(report.notes, ::testing::Contains(HasSubstr("photos/Thumbs.db")));
+}
+
+TEST(Classification, CheckListsProblemsBehindAnEmptyClass) {
+  const fs::path folder = fs::temp_directory_path() / text("trestle_class_check_", getpid());
+  fs::remove_all(folder);
+  for (const char* name : {"ash", "beech", "cedar"}) fs::create_directories(folder / name);
+  for (const char* name : {"ash/1.png", "cedar/1.png", "cedar/2.png"})
+    data::write_png(folder / name, data::Image::blank(4, 4, 1));
+  write_file(folder / "cedar/3.webp", "RIFF0000WEBPVP8 ");
+  write_file(folder / "cedar/Thumbs.db", "windows");
+  recipe::Recipe recipe;
+  recipe.data.name = "classification";
+  recipe.data.folder = folder.string();
+  const data::CheckReport report = check_data(recipe, {});
+  EXPECT_THAT(report.problems, ::testing::ElementsAre(HasSubstr("beech: the class has no images"),
+                                                      HasSubstr("3.webp: a WebP picture")));
+  EXPECT_EQ(report.count, 3);
+  EXPECT_THAT(report.notes, ::testing::Contains(HasSubstr("cedar/Thumbs.db")));
+  fs::remove_all(folder);
+}
+
+// The check agrees with what a training refuses.
+TEST(DataSets, CheckRunsTheRecipesModelAndLossOnAnExample) {
+  recipe::Recipe recipe;
+  recipe.data.name = "arrays";
+  recipe.data.input_array = TRESTLE_SOURCE_DIR "/tests/golden/npy/packed.npz:x";  // [40, 50]
+  recipe.data.target_array = TRESTLE_SOURCE_DIR "/tests/golden/npy/packed.npz:y";
+  recipe.model.name = "mlp";
+  recipe.model.channels = 50;
+  recipe.model.classes = 40;
+  EXPECT_EQ(problem_of_model(recipe), "");
+  recipe.model.channels = 20;
+  EXPECT_THAT(problem_of_model(recipe), HasSubstr("Set channels = 50 in [model]"));
+  recipe.model.channels = 50;
+  recipe.model.classes = 3;
+  EXPECT_THAT(problem_of_model(recipe), HasSubstr("'classes' in [model] is 3"));
+  recipe.model.classes = 40;
+  recipe.train.loss = "mean_squared_error";
+  EXPECT_THAT(problem_of_model(recipe), HasSubstr("For class ids use cross_entropy"));
+  recipe.train.loss = "";
+  recipe.data.target_array = recipe.data.input_array;
+  EXPECT_THAT(problem_of_model(recipe), AllOf(HasSubstr("int64 class ids"), HasSubstr("Float"),
+                                              HasSubstr("mean_squared_error")));
+  OwnImages own;
+  own.recipe.train.batch = 4;
+  own.recipe.model.name = "unet";
+  own.recipe.model.width = 2;
+  own.recipe.data.image_width = own.recipe.data.image_height = 256;  // a small one stands for it
+  EXPECT_EQ(problem_of_model(own.recipe), "");
+  own.recipe.model.name = "resnet18";
+  own.recipe.model.channels = 1;
+  own.recipe.data.image_width = own.recipe.data.image_height = 28;
+  EXPECT_THAT(problem_of_model(own.recipe), HasSubstr("The model gives scores for each sample"));
+}
+
+std::string refusal(recipe::Recipe recipe, const std::string& field, const std::string& value) {
+  recipe::set_field(recipe, field, value);
+  return message_of<UsageError>([&] { refuse_without_effect({recipe}, {field}); });
+}
+
+TEST(WithoutEffect, KeysThatTheRunDoesNotReadAreRefused) {
+  recipe::Recipe recipe;
+  recipe.data.name = "carvana";
+  recipe.optimizer.name = "adam";
+  EXPECT_THAT(refusal(recipe, "data.folder", "x"),
+              HasSubstr("'folder' in [data] has no effect for 'carvana'"));
+  EXPECT_THAT(refusal(recipe, "optimizer.momentum", "0.9"),
+              HasSubstr("'momentum' in [optimizer] has no effect for the optimizer 'adam'"));
+  EXPECT_THAT(refusal(recipe, "optimizer.milestones", "3,6"),
+              HasSubstr("has no effect for the learning-rate schedule 'constant'"));
+  EXPECT_THAT(refusal(recipe, "optimizer.warm_up_from", "0.5"), HasSubstr("without 'warm_up'"));
+  EXPECT_THAT(refusal(recipe, "optimizer.plateau_factor", "0.5"), HasSubstr("without 'plateau'"));
+  EXPECT_THAT(refusal(recipe, "data.synthesize_width", "48"), HasSubstr("without 'synthesize'"));
+  recipe.data.synthesize = 4;
+  EXPECT_THAT(refusal(recipe, "data.shape", "3,64,64"),
+              AllOf(HasSubstr("'shape' in [data] has no effect"), HasSubstr("'synthesize_width'")));
+  const std::string accepted = "nothing was thrown";
+  EXPECT_EQ(refusal(recipe, "data.synthesize_width", "48"), accepted);
+  EXPECT_EQ(refusal(recipe, "data.validation", "0.5"), accepted);
+  EXPECT_EQ(refusal(recipe, "optimizer.momentum", "0"), accepted) << "it sets nothing";
+  EXPECT_EQ(refusal(recipe, "optimizer.beta1", "0.8"), accepted);
+  EXPECT_EQ(refusal(recipe, "train.batch", "3"), accepted);
+  recipe.optimizer.learning_rate_schedule = "multi_step";
+  EXPECT_EQ(refusal(recipe, "optimizer.milestones", "3,6"), accepted);
+}
+
+TEST(WithoutEffect, SweptKeysNeedOnePointThatReadsThem) {
+  recipe::Recipe adam, sgd;
+  adam.data.name = sgd.data.name = "random";
+  adam.optimizer.name = "adam", sgd.optimizer.name = "sgd";
+  adam.optimizer.momentum = sgd.optimizer.momentum = 0.9;
+  EXPECT_NO_THROW(refuse_without_effect({adam, sgd}, {"optimizer.momentum"}));
+  EXPECT_THROW(refuse_without_effect({adam, adam}, {"optimizer.momentum"}), UsageError);
+  EXPECT_THAT(notes_without_effect(adam, {}),
+              ::testing::ElementsAre(HasSubstr("note      'momentum' in [optimizer] has no")));
+  EXPECT_THAT(notes_without_effect(adam, {"momentum"}), ::testing::IsEmpty());
+  EXPECT_THAT(notes_without_effect(sgd, {}), ::testing::IsEmpty());
+}
+
+// The recipes that ship have no such keys.
+TEST(WithoutEffect, EveryKeyOfTheRecipesIsRead) {
+  for (const auto& entry : fs::directory_iterator(TRESTLE_SOURCE_DIR "/recipes")) {
+    if (entry.path().extension() != ".toml") continue;
+    EXPECT_THAT(notes_without_effect(recipe::read_recipe(entry.path()), {}), ::testing::IsEmpty())
+        << entry.path();
+  }
 }
 
 TEST(Classification, DoesNotTakeSplitFoldersForClasses) {

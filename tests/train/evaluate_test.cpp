@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Evaluate : public Training {
  protected:
@@ -243,7 +244,32 @@ TEST_F(Evaluate, RefusesRunWithoutValidationData) {
   const fs::path run = train(wanted, hooks()).run_folder;
   EXPECT_THAT(refusal(options(run)),
               AllOf(HasSubstr("has no data for validation"),
-                    HasSubstr("'validation' in [data] is 0 of 16 examples")));
+                    HasSubstr("'validation' in [data] is 0 of 16 examples. Set a larger share")));
+}
+
+// 'validation' has no effect for this data set, so no message may advise it.
+TEST_F(Evaluate, AdvisesWhatWorksForTheDataSet) {
+  recipe::Recipe random = recipe();
+  random.model.name = "mlp";
+  random.model.channels = 6;
+  random.model.classes = 2;
+  random.pipeline.balance = {};
+  random.data = {};
+  random.data.name = "random";
+  random.data.shape = {6};
+  random.data.count = 8;
+  random.train.epochs = 1;
+  random.train.batch = 4;
+  const fs::path run = train(random, hooks()).run_folder;
+  EXPECT_THAT(refusal(options(run)), AllOf(HasSubstr("'random' has examples for training alone"),
+                                           Not(HasSubstr("larger share"))));
+  random.train.patience = 2;
+  try {
+    train(random, hooks());
+    FAIL() << "patience needs validation";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("Set patience = 0"), Not(HasSubstr("share above"))));
+  }
 }
 
 }  // namespace

@@ -310,6 +310,51 @@ TEST_F(TrainFeatures, MixedPrecisionResumesToSameBits) {
   }
 }
 
+// The order of the reports, and the slow precision's.
+struct SlowReports : Notes {
+  std::vector<std::string> order;
+  SlowPrecisionReport slow;
+  void slow_precision(const SlowPrecisionReport& report) override {
+    order.emplace_back("slow");
+    slow = report;
+  }
+  void plan(const RunPlan&) override { order.emplace_back("plan"); }
+};
+
+TEST_F(TrainFeatures, SlowPrecisionIsReportedBeforeAnythingComputesInIt) {
+  SlowReports reports;
+  TrainHooks faked = hooks(1);
+  faked.progress = &reports;
+  faked.layer_speed = [](const nn::Layers& model) {
+    return precision::LayerSpeed{
+        .weight = text(model.size(), " layers"), .fp32 = 0.002, .bf16 = 0.001, .fp16 = 0.08};
+  };
+  recipe::Recipe half = recipe();
+  half.train.precision = "fp16";
+  half.pipeline.balance = {};  // measured in fp16
+  const TrainResult trained = train(half, faked);
+  EXPECT_EQ(trained.steps, 1) << "the run continues";
+  EXPECT_EQ(reports.order, (std::vector<std::string>{"slow", "plan"}));
+  EXPECT_EQ(reports.slow.precision, "fp16");
+  EXPECT_EQ(reports.slow.weight, "5 layers");
+  EXPECT_EQ(reports.slow.better, "bf16");
+  EXPECT_EQ(reports.slow.seconds, 0.08);
+  EXPECT_EQ(reports.slow.fp32_seconds, 0.002);
+  EXPECT_THAT(reports.slow.words, HasSubstr("fp16 takes 40 times as long as fp32"));
+  EXPECT_THAT(reports.slow.words, HasSubstr("precision = \"bf16\" in [train]"));
+
+  // A dry run measures in bf16, and predicts what fp16 takes.
+  reports.order.clear();
+  const RunPlan slow = plan_run(half, faked);
+  EXPECT_EQ(reports.order, (std::vector<std::string>{"slow", "plan"}));
+  half.train.precision = "bf16";
+  reports.order.clear();
+  const RunPlan quick = plan_run(half, faked);
+  EXPECT_EQ(reports.order, std::vector<std::string>{"plan"});
+  EXPECT_GT(slow.predicted_seconds, 5 * quick.predicted_seconds)
+      << "80 times, in two of five layers";
+}
+
 // Its last layer divides by 0.
 nn::Layers make_broken(const models::ModelOptions& options) {
   nn::Layers net = make_mine(options);

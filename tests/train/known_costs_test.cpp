@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "benchmarks/sleeping_net.h"
+#include "trestle/base/error.h"
+#include "trestle/train/layer_costs.h"
 #include "trestle/train/measure.h"
 
 namespace trestle::train {
@@ -51,6 +54,39 @@ TEST(KnownCosts, BestSplitSizeIsInsideRange) {
   for (const auto& [times, split_size] : {std::pair(middle, 6), std::pair(large, batch)})
     // on a busy machine a sleep takes longer
     EXPECT_GT(seconds(times), 0.99 * on_paper(split_size));
+}
+
+// Two wide layers and small activations: the optimizer's temporary tensors make the peak.
+TEST(LayerCosts, PredictedPeakIncludesOptimizersStep) {
+  constexpr std::int64_t wide = 128;
+  constexpr Bytes weight = wide * wide * 4;
+  recipe::Recipe recipe;
+  recipe.name = recipe.model.name = "wide";
+  recipe.data.name = "random";
+  recipe.data.shape = {wide};
+  recipe.data.count = 4;
+  recipe.devices.use = "virtual:2";
+  recipe.optimizer.name = "adamw";
+  recipe.train.batch = 4;
+  recipe.train.loss = "mean_squared_error";
+  const auto make = [](const models::ModelOptions&) {
+    nn::Layers net(nn::Seed{1});
+    for (const char* name : {"a", "b"})
+      net.add(name,
+              [] { return torch::nn::Linear(torch::nn::LinearOptions(wide, wide).bias(false)); });
+    return net;
+  };
+  plan::LayerProfile profile;
+  for (const char* name : {"a", "b"})
+    profile.layers.push_back({.name = name, .forward = 1, .backward = 2, .parameters = weight});
+  for (int from = -1; from < 2; ++from)
+    profile.values.push_back({.from = from, .to = {from + 1}, .saved_by = {}, .bytes = 16});
+  const LayerCosts costs = costs_of_profile(recipe, profile, {{"wide", make}});
+  const schedule::Timeline step = predict_cut(recipe, costs, {1, 1});
+  // The weight, its gradient, two moments and three temporary tensors.
+  for (const Bytes peak : step.device_peak_bytes) EXPECT_EQ(peak, 7 * weight);
+  EXPECT_EQ(plan::stage_bytes(costs.profile, 0, 1, costs.sizes), 7 * weight);
+  EXPECT_THROW(plan::balance_within(costs.profile, {7 * weight - 1, 0}, costs.sizes), UsageError);
 }
 
 }  // namespace

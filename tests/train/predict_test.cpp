@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "tests/train/training.h"
@@ -59,7 +60,7 @@ TEST_F(Predict, EqualsValidationOnDigits) {
   write_file(base_ / "digits/broken.png", "not a picture");
   std::int64_t told = 0;
   PredictOptions options{
-      .run = trained.run_folder, .images = base_ / "digits", .out = base_ / "digits", .top_k = 3};
+      .run = trained.run_folder, .images = base_ / "digits", .out = base_ / "table", .top_k = 3};
   options.models = hooks().models;
   options.progress = [&](std::int64_t done, std::int64_t all) {
     EXPECT_EQ(done, ++told);
@@ -73,7 +74,7 @@ TEST_F(Predict, EqualsValidationOnDigits) {
   for (std::size_t i = 0; i < labels.size(); ++i) right += result.classes[i][0].id == labels[i];
   EXPECT_DOUBLE_EQ(static_cast<double>(right) / 20, *trained.best_metric);
 
-  EXPECT_EQ(result.table, base_ / "digits/predictions.csv");
+  EXPECT_EQ(result.table, base_ / "table/predictions.csv");
   const auto table = rows(result.table);
   ASSERT_EQ(table.size(), 21u);
   EXPECT_THAT(table[0], ElementsAre("file", "class", "probability", "class_2", "probability_2",
@@ -81,9 +82,6 @@ TEST_F(Predict, EqualsValidationOnDigits) {
   EXPECT_EQ(table[1][0], "00.png");
   EXPECT_EQ(table[1][1], text(result.classes[0][0].id)) << "a digit's name is its number";
   EXPECT_GE(std::stod(table[1][2]), std::stod(table[1][4]));
-  told = 0;
-  EXPECT_EQ(predict(options).classes.size(), 20u) << "the table is not taken for an image";
-
   std::string first = to_json(result);
   const auto json = nlohmann::json::parse(first.substr(0, first.find('\n')));
   EXPECT_EQ(json["file"], (base_ / "digits/00.png").string());
@@ -119,7 +117,24 @@ TEST_F(Predict, NamesClassesAfterTheirFolders) {
   const std::string table = read_file(base_ / "out/predictions.csv");
   EXPECT_THAT(table, AllOf(HasSubstr("a.png,\"ash, young\",0."), HasSubstr("b.png,beech,0.")));
   options.checkpoint = Checkpoint::Last;
+  const auto refused = [&]() -> std::string {
+    try {
+      predict(options);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  EXPECT_THAT(refused(),
+              AllOf(HasSubstr("out/predictions.csv: exists already"), HasSubstr("--overwrite")));
+  EXPECT_EQ(read_file(base_ / "out/predictions.csv"), table);
+  options.overwrite = Overwrite::Allow;
   EXPECT_EQ(predict(options).classes.size(), 2u);
+  for (const fs::path& images : {base_ / "new", base_ / "new/a.png"}) {
+    options.images = images;
+    options.out = base_ / "new/";
+    EXPECT_THAT(refused(), HasSubstr("is the folder of the images"));
+  }
   options.top_k = 0;
   EXPECT_THROW(predict(options), UsageError);
 }
@@ -135,6 +150,26 @@ TEST_F(Predict, ListsProblemsWithoutTableWhenNoImageIsReadable) {
   EXPECT_THAT(result.problems, ElementsAre(HasSubstr("words/a.png")));
   EXPECT_TRUE(result.table.empty());
   EXPECT_FALSE(fs::exists(base_ / "no_table/predictions.csv"));
+}
+
+TEST_F(Predict, RefusesWeightsThatAreNaN) {
+  const TrainResult trained = train(recipe(), hooks(3));
+  const fs::path file = trained.run_folder / "mine.safetensors";
+  checkpoint::TensorFile weights = checkpoint::read_weights(trained.run_folder / "last");
+  for (auto& [name, tensor] : weights.tensors)
+    if (name == "out.bias") tensor = at::full_like(tensor, NAN);
+  checkpoint::write_weights(file, weights.tensors, weights.metadata);
+  write_digits(base_ / "some");
+  PredictOptions options{.run = file, .images = base_ / "some", .out = base_ / "nan"};
+  options.models = hooks().models;
+  try {
+    predict(options);
+    FAIL() << "was accepted";
+  } catch (const FormatError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("mine.safetensors: the weight 'out.bias'"),
+                                    HasSubstr("infinite or NaN")));
+  }
+  EXPECT_FALSE(fs::exists(base_ / "nan"));
 }
 
 TEST_F(Predict, RefusesRunWithoutImageData) {

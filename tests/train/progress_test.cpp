@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-#include "trestle/train/progress/terminal.h"
+#include "trestle/base/terminal.h"
 
 namespace trestle::train {
 namespace {
@@ -73,7 +73,7 @@ TEST(Progress, WritesOneLinePerEpochToFiles) {
   EXPECT_THAT(words, HasSubstr("1,942,594 parameters · cut [13, 9] (balance: given)"));
   EXPECT_THAT(words, HasSubstr("recompute except_last · bf16 · predicted"));
   EXPECT_THAT(words, HasSubstr("in 3 steps of 2 x 16,"));
-  EXPECT_THAT(words, HasSubstr("peak at most 2.0 MiB of 1.0 MiB: may not fit"));
+  EXPECT_THAT(words, HasSubstr("may not fit: needs at most 2.0 MiB, has 1.0 MiB"));
   EXPECT_THAT(words, HasSubstr("8/8  loss 0.412  dice 0.871  in 9.7 s\n"));
   EXPECT_THAT(words, HasSubstr("continue: trestle train --resume runs/x\n"));
 }
@@ -232,6 +232,23 @@ TEST(Progress, WritesOneJsonObjectPerLine) {
   }
   EXPECT_EQ(count, 6);
   EXPECT_EQ(spoken(ProgressStyle::Silent, Colours::Off), "");
+}
+
+TEST(Progress, ReportsSlowPrecisionAsEventOrLine) {
+  const SlowPrecisionReport report{.precision = "fp16",
+                                   .weight = "in.weight [8, 4]",
+                                   .seconds = 0.5,
+                                   .fp32_seconds = 0.25,
+                                   .better = "bf16",
+                                   .words = "fp16 is slow"};
+  std::ostringstream json, lines;
+  make_progress(ProgressStyle::Json, Colours::Off, json)->slow_precision(report);
+  EXPECT_EQ(
+      json.str(),
+      "{\"event\":\"slow_precision\",\"precision\":\"fp16\",\"weight\":\"in.weight [8, 4]\","
+      "\"seconds\":0.5,\"fp32_seconds\":0.25,\"better\":\"bf16\",\"text\":\"fp16 is slow\"}\n");
+  make_progress(ProgressStyle::Lines, Colours::Off, lines)->slow_precision(report);
+  EXPECT_EQ(lines.str(), "fp16 is slow\n");
 }
 
 }  // namespace

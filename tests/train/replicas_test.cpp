@@ -4,12 +4,20 @@
 
 #include <thread>
 
+#include "tests/support/message_of.h"
 #include "tests/train/training.h"
+#include "trestle/parallel/parallelize.h"
 #include "trestle/pipeline/pipeline.h"
+#include "trestle/sharding/sharded_parameters.h"
+#include "trestle/train/levels/levels.h"
+#include "trestle/train/mesh_options.h"
+#include "trestle/train/setup.h"
+#include "trestle/train/sharding_plan.h"
 
 namespace trestle::train {
 namespace {
 
+using support::message_of;
 using ::testing::HasSubstr;
 
 // make_mine() without batch statistics, which each replica would keep for itself.
@@ -247,6 +255,229 @@ INSTANTIATE_TEST_SUITE_P(
       const Shards& s = shards.param;
       return text("p", s.pipeline, "r", s.replicate, "s", s.shard, "_", s.level);
     });
+
+// A chain of linear layers, large beside its activations. A block is about 1 % of the peak: whether
+// its reduction has ended when the next one starts is a matter of time, and must not decide a test.
+nn::Layers make_chain(const models::ModelOptions& options) {
+  nn::Layers net(nn::Seed{options.seed});
+  net.add("flat", [](const at::Tensor& x) { return x.flatten(1); });
+  net.add("in", [] { return torch::nn::Linear(28 * 28, 128); });
+  for (int block = 0; block < 16; ++block)
+    net.add(text("block.", block), [] { return torch::nn::Linear(128, 128); });
+  net.add("out", [] { return torch::nn::Linear(128, 10); });
+  return net;
+}
+
+class ShardedKeysTraining : public ReplicasTraining {
+ protected:
+  static recipe::Recipe chain() {
+    recipe::Recipe recipe = on_cpu({});
+    recipe.model.name = "chain";
+    recipe.pipeline.micro_batches = 1;
+    recipe.pipeline.recompute = {"never"};
+    recipe.optimizer.name = "adam";
+    recipe.mesh.shard = 2;
+    return recipe;
+  }
+  static TrainHooks chain_hooks() {
+    TrainHooks own = own_hooks();
+    own.models["chain"] = make_chain;
+    return own;
+  }
+
+  // The meters of a run show what `trestle levels` prints for its recipe.
+  void expect_peaks_of_levels(recipe::Recipe recipe, int ranks, const TrainHooks& hooks) {
+    recipe.devices.use = text("virtual:", ranks);
+    recipe.train.epochs = 1;
+    constexpr Bytes bucket = 32 << 10;
+    LevelsOptions options{
+        .ranks = ranks, .replicate = 1, .steps = 2, .batch = recipe.train.batch, .bucket = bucket};
+    options.optimizer.name = recipe.optimizer.name;
+    const std::string reshard = recipe.mesh.reshard;
+    ShardOptions chosen{.level = ShardLevel::Parameters};
+    recipe.mesh.shard = ranks;
+    set_sharding(recipe.mesh, &chosen);
+    options.reshard_after_forward = chosen.reshard_after_forward;
+    const auto make = [&] { return make_model(recipe, hooks.models); };
+    const auto rows = measure_levels(make, {1, 28, 28}, options);
+    for (const LevelRow& row : rows) {
+      const bool parameters = row.level == ShardLevel::Parameters;
+      if (row.ranks == 1 || (reshard != "yes" && !parameters)) continue;
+      recipe.mesh = {.replicate = row.replicate, .shard = row.shard};
+      if (row.shard > 1) recipe.mesh.shard_level = to_string(row.level);
+      if (parameters) recipe.mesh.reshard = reshard;
+      if (!parameters) recipe.mesh.bucket = "32KiB";
+      const TrainResult result = on_ranks(ranks, recipe, hooks);
+      Bytes peak = 0;
+      for (const auto& device : result.peaks) peak = std::max(peak, device.measured);
+      // Without a gather to wait for, a backward may be one unit ahead of its reductions.
+      const double tolerance = reshard == "yes" ? 0.03 : 0.05;
+      EXPECT_NEAR(static_cast<double>(peak) / static_cast<double>(row.measured.peak), 1, tolerance)
+          << row.name << ", reshard " << reshard;
+    }
+  }
+};
+
+TEST_F(ShardedKeysTraining, HasPeaksThatLevelsMeasures) {
+  expect_peaks_of_levels(chain(), 2, chain_hooks());
+}
+
+TEST_F(ShardedKeysTraining, HasPeaksThatLevelsMeasuresWithoutReshard) {
+  recipe::Recipe recipe = chain();
+  recipe.model.name = "resnet18";
+  recipe.model.width = 16;
+  recipe.mesh.reshard = "no";
+  expect_peaks_of_levels(recipe, 2, chain_hooks());
+}
+
+TEST_F(ShardedKeysTraining, HasPeaksThatLevelsMeasuresWithNeighbours) {
+  recipe::Recipe recipe = chain();
+  recipe.model.name = "resnet18";
+  recipe.model.width = 16;
+  recipe.mesh.reshard = "2";
+  expect_peaks_of_levels(recipe, 4, chain_hooks());
+}
+
+TEST(RunRanks, FormGroupsOfNeighboursThatKeepParameters) {
+  spawn(4, [](World& world) {
+    RunRanks ranks(&world);
+    ranks.lay_out({.shard = 4, .reshard = "2"});
+    ASSERT_TRUE(ranks.replica_groups().neighbours.valid());
+    EXPECT_EQ(ranks.replica_groups().neighbours.size(), 2);
+    RunRanks others(&world);
+    others.lay_out({.shard = 4});
+    EXPECT_FALSE(others.replica_groups().neighbours.valid());
+  });
+}
+
+// Each key of [mesh] changes memory or communication, and no number.
+TEST_F(ShardedKeysTraining, HasNumbersOfOneProcessForEachKey) {
+  recipe::Recipe one = chain();
+  one.mesh = {};
+  one.train.epochs = 1;
+  one.optimizer.name = "sgd";  // Adam's first steps enlarge rounding
+  const TrainResult expected = train(one, chain_hooks());
+  const auto expect_same_numbers = [&](const std::function<void(recipe::Recipe&)>& change) {
+    recipe::Recipe own = chain();
+    own.train.epochs = 1;
+    own.optimizer.name = one.optimizer.name;
+    change(own);
+    expect_close_run(expected, on_ranks(2, own, chain_hooks()));
+  };
+  expect_same_numbers([](recipe::Recipe& own) { own.mesh.units = {"stage"}; });
+  expect_same_numbers([](recipe::Recipe& own) { own.mesh.units = {"300KiB"}; });
+  expect_same_numbers([](recipe::Recipe& own) { own.mesh.units = {"block", "out"}; });
+  expect_same_numbers([](recipe::Recipe& own) { own.mesh.reshard = "no"; });
+  expect_same_numbers([](recipe::Recipe& own) { own.mesh.reshard = "2"; });
+  expect_same_numbers([](recipe::Recipe& own) { own.mesh.offload = true; });
+  expect_same_numbers([](recipe::Recipe& own) { own.pipeline.checkpoint = {"layers"}; });
+  expect_same_numbers([](recipe::Recipe& own) { own.pipeline.checkpoint_segments = 4; });
+  expect_same_numbers([](recipe::Recipe& own) {
+    own.mesh.shard_level = "gradients";
+    own.mesh.bucket = "100KiB";
+  });
+}
+
+TEST_F(ShardedKeysTraining, RefusesKeysWithoutEffect) {
+  const auto message = [](const std::function<void(recipe::Recipe&)>& change) {
+    recipe::Recipe recipe = chain();
+    change(recipe);
+    return message_of([&] { on_ranks(2, recipe, chain_hooks()); });
+  };
+  EXPECT_THAT(message([](auto& recipe) {
+                recipe.pipeline.checkpoint = {"layers"};
+                recipe.pipeline.checkpoint_segments = 2;
+              }),
+              HasSubstr("'checkpoint' and 'checkpoint_segments' in [pipeline] are both given"));
+  EXPECT_THAT(message([](auto& recipe) { recipe.mesh = {.replicate = 2, .units = {"stage"}}; }),
+              HasSubstr("'units' in [mesh] has no effect without"));
+  EXPECT_THAT(message([](auto& recipe) {
+                recipe.mesh.shard_level = "gradients";
+                recipe.mesh.reshard = "no";
+              }),
+              HasSubstr("'reshard' in [mesh] has no effect without"));
+  EXPECT_THAT(message([](auto& recipe) { recipe.mesh.bucket = "1MiB"; }),
+              HasSubstr("each unit is a bucket"));
+  EXPECT_THAT(message([](auto& recipe) { recipe.mesh.reshard = "3"; }),
+              HasSubstr("a number that divides shard = 2"));
+  EXPECT_THAT(message([](auto& recipe) {
+                recipe.mesh.units = {"stage", "out"};
+              }),
+              HasSubstr("beside other words"));
+  EXPECT_THAT(message([](auto& recipe) { recipe.mesh.units = {"blok"}; }),
+              HasSubstr("unknown unit 'blok'"));
+  recipe::Recipe on_paper = chain();
+  on_paper.mesh.units = {"blok"};
+  EXPECT_THAT(message_of([&] { plan_run(on_paper, chain_hooks()); }),
+              HasSubstr("unknown unit 'blok'"));
+}
+
+// The bytes that a plan prints are those that the engine counts.
+TEST(ShardingPlan, CountsBytesThatAStageSends) {
+  struct Case {
+    const char* units;
+    const char* reshard;
+    int micro_batches;
+    Recompute recompute;
+    int segments = 0;
+  };
+  const int layers = static_cast<int>(make_chain({}).size());
+  for (const Case& given :
+       {Case{"layers", "yes", 1, Recompute::Never}, Case{"layers", "yes", 3, Recompute::ExceptLast},
+        Case{"layers", "no", 3, Recompute::Never}, Case{"stage", "yes", 3, Recompute::Never},
+        Case{"layers", "yes", 2, Recompute::Never, 4}}) {
+    recipe::Recipe::Mesh mesh{.shard = 2, .units = {given.units}, .reshard = given.reshard};
+    const auto sent = spawn(2, [&](World& world) {
+      ShardOptions options{.level = ShardLevel::Parameters};
+      set_sharding(mesh, &options);
+      Parallel parallel(make_chain({}), DeviceMesh(world, {{"shard", 2}}),
+                        {.level = ShardLevel::Parameters,
+                         .stage_units = stage_units_of(mesh),
+                         .reshard_after_forward = options.reshard_after_forward,
+                         .options = {.balance = {layers},
+                                     .micro_batches = given.micro_batches,
+                                     .recompute = given.recompute,
+                                     .checkpoint_segments = given.segments}});
+      const at::Tensor x = torch::rand({6, 1, 28, 28}), y = torch::rand({6, 10});
+      ShardReport before;
+      for (int step = 0; step < 2; ++step) {
+        before = parallel.sharded(0)->report();
+        parallel.step(x, y, nn::mean_squared_error());
+      }
+      const ShardReport after = parallel.sharded(0)->report();
+      return 0.5 *
+             static_cast<double>(after.reduced - before.reduced + after.gathered - before.gathered);
+    })[0];
+    Bytes trained = 0;
+    for (const auto& parameter : make_chain({}).parameters()) trained += parameter.nbytes();
+    const SentBytes expected = bytes_sent(
+        mesh, trained, {.micro_batches = given.micro_batches, .recompute = given.recompute});
+    EXPECT_NEAR(sent / expected.all(), 1, 1e-3) << given.units << " " << given.micro_batches;
+  }
+}
+
+// The backward hides all but the last of four messages; each run of a stage waits for its gathers.
+TEST(ShardingPlan, AddsTheDurationsOfCommunication) {
+  const MessageCost message{.seconds = 0.5, .seconds_per_byte = 0.01};
+  simulate::StageCost replicated{.backward = 100};
+  add_communication({.reduce = 1000}, message, {.reduce = 4}, &replicated);
+  EXPECT_DOUBLE_EQ(replicated.reduce, 12 - 0.75 * 12);
+  EXPECT_EQ(replicated.unshard, 0);
+  simulate::StageCost busy{.backward = 4};  // too short to hide the first three
+  add_communication({.reduce = 1000}, message, {.reduce = 4}, &busy);
+  EXPECT_DOUBLE_EQ(busy.reduce, 12 - 0.75 * 4);
+  simulate::StageCost kept;
+  add_communication({.first_gather = 200, .gathers = 1}, message, {.gather = 2, .reduce = 0},
+                    &kept);
+  EXPECT_DOUBLE_EQ(kept.unshard, 2 + 2 * 0.5);
+  EXPECT_DOUBLE_EQ(kept.forward, simulate::StageCost().forward);
+  simulate::StageCost gathered;
+  add_communication(
+      {.first_gather = 400, .next_gather = 100, .gathers = 3, .gathers_in_each_run = true}, message,
+      {.gather = 2, .reduce = 0}, &gathered);
+  EXPECT_DOUBLE_EQ(gathered.forward, 1 + 2 + 1);
+  EXPECT_DOUBLE_EQ(gathered.backward, 2 + 2 + 1);
+}
 
 }  // namespace
 }  // namespace trestle::train

@@ -1,15 +1,41 @@
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <utility>
+
 #include "tests/train/training.h"
 #include "trestle/checkpoint/training_checkpoint.h"
+#include "trestle/data/split.h"
+#include "trestle/data/tensor_dataset.h"
+#include "trestle/train/data_sets/data_set.h"
+#include "trestle/train/predict/evaluator.h"
 #include "trestle/view/chrome_trace.h"
 
 namespace trestle::train {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
-class Trainer : public Training {};
+class Trainer : public Training {
+ protected:
+  // An MLP of three classes on "<prefix>x.npy" with 20 values a row and "<prefix>y.npy", all of
+  // them to train on.
+  recipe::Recipe mlp_on_arrays(const std::string& prefix) const {
+    recipe::Recipe rows = recipe();
+    rows.model.name = "mlp";
+    rows.model.channels = 20;
+    rows.model.classes = 3;
+    rows.pipeline.balance = {};
+    rows.data = {};
+    rows.data.name = "arrays";
+    rows.data.validation = 0;
+    rows.data.input_array = (base_ / (prefix + "x.npy")).string();
+    rows.data.target_array = (base_ / (prefix + "y.npy")).string();
+    return rows;
+  }
+};
 
 TEST_F(Trainer, WritesAllFilesOfRunFolder) {
   const TrainResult result = train(recipe(), hooks());
@@ -106,6 +132,27 @@ TEST_F(Trainer, RefusesToResumeWithOtherRecipe) {
   EXPECT_THROW(resume(base_ / "nowhere", {}, hooks()), UsageError);
 }
 
+// The same names and numbers of examples, but one pixel of one digit differs.
+TEST_F(Trainer, RefusesToResumeWithOtherValues) {
+  recipe::Recipe mine = recipe();
+  const fs::path copy = base_ / "changed_digits";
+  fs::copy(mine.data.folder, copy, fs::copy_options::recursive);
+  mine.data.folder = copy.string();
+  const TrainResult first = train(mine, hooks(1));
+  std::string images = read_file(copy / "train-images-idx3-ubyte");
+  images.back() = static_cast<char>(images.back() ^ 1);
+  write_file(copy / "train-images-idx3-ubyte", images);
+  try {
+    resume(first.run_folder, {}, hooks());
+    FAIL() << "nothing was thrown";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the examples have other values"));
+  }
+  images.back() = static_cast<char>(images.back() ^ 1);
+  write_file(copy / "train-images-idx3-ubyte", images);
+  EXPECT_TRUE(resume(first.run_folder, {}, hooks()).finished);
+}
+
 TEST_F(Trainer, NeverOverwritesEarlierRun) {
   const TrainResult first = train(recipe(), hooks(1));
   const std::string before = read_file(first.run_folder / "last/weights.safetensors");
@@ -127,6 +174,227 @@ TEST_F(Trainer, DivergingLossIsError) {
     EXPECT_THAT(error.what(), HasSubstr("the loss became"));
     EXPECT_THAT(error.what(), HasSubstr("learning_rate"));
   }
+}
+
+// A file of NumPy: `type` as "<f4", `shape` as "(3, 2)".
+void write_npy(const fs::path& file, const std::string& type, const std::string& shape,
+               const at::Tensor& values) {
+  std::string header =
+      text("{'descr': '", type, "', 'fortran_order': False, 'shape': ", shape, "}");
+  header += std::string((64 - (10 + header.size() + 1) % 64) % 64, ' ') + "\n";
+  const std::string length = {static_cast<char>(header.size() & 255),
+                              static_cast<char>(header.size() >> 8)};
+  const at::Tensor whole = values.contiguous();
+  const std::string bytes(static_cast<const char*>(whole.const_data_ptr()), whole.nbytes());
+  write_file(file, text(std::string("\x93NUMPY\x01\0", 8), length, header, bytes));
+}
+
+// A message names the cause: the data, not the learning rate.
+TEST_F(Trainer, NonfiniteAndNegativeDataAreNamedAsTheCause) {
+  recipe::Recipe rows = mlp_on_arrays("");
+  rows.train.batch = 8;
+  at::Tensor x = at::rand({8, 20}), y = at::arange(8, at::kLong).remainder(3);
+  const auto message = [&]() -> std::string {
+    write_npy(base_ / "x.npy", "<f4", "(8, 20)", x);
+    write_npy(base_ / "y.npy", "<i8", "(8,)", y);
+    try {
+      train(rows, hooks());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  EXPECT_EQ(message(), "nothing was thrown");
+  x[5][1] = NAN;
+  EXPECT_THAT(message(),
+              AllOf(HasSubstr("input 0 has values that are infinite or NaN"),
+                    HasSubstr("The inputs of the data have values that are infinite or NaN, "
+                              "in the examples 5. Correct them"),
+                    Not(HasSubstr("learning_rate"))));
+  x[5][1] = 0;
+  y.fill_(-1);
+  EXPECT_THAT(message(), AllOf(HasSubstr("negative class"), HasSubstr("Target -1"),
+                               Not(HasSubstr("Set 'classes'"))));
+  EXPECT_THAT(text(fs::exists(base_ / "runs" / text(rows.name, "_2"))), HasSubstr("0"))
+      << "a failed start leaves no run folder";
+  // The dry run refuses what the training would refuse.
+  EXPECT_THROW(plan_run(rows, hooks()), UsageError);
+}
+
+// A run must not end with "validation loss nan" as if all were well.
+TEST_F(Trainer, NonfiniteValidationIsAnErrorThatNamesItsCause) {
+  recipe::Recipe rows = mlp_on_arrays("v");
+  rows.data.validation = 0.25;
+  rows.train.batch = 4;
+  rows.train.epochs = 1;
+  const auto kept = data::random_split(16, 0.25, static_cast<std::uint64_t>(rows.data.split_seed));
+  at::Tensor x = at::rand({16, 20}), y = at::arange(16, at::kLong).remainder(3);
+  const auto write = [&] {
+    write_npy(base_ / "vx.npy", "<f4", "(16, 20)", x);
+    write_npy(base_ / "vy.npy", "<i8", "(16,)", y);
+  };
+  const auto message = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  write();
+  const fs::path good = train(rows, hooks()).run_folder;
+  const std::int64_t bad = kept.validation.at(2);
+  x[bad][1] = INFINITY;
+  write();
+  const auto names_it =
+      AllOf(HasSubstr("the validation loss became "),
+            HasSubstr("the inputs of the data have values that are infinite or NaN, in the "
+                      "examples " +
+                      std::to_string(bad)),
+            HasSubstr("Correct them"));
+  EXPECT_THAT(message([&] { train(rows, hooks()); }), names_it);
+  EXPECT_THAT(message([&] { evaluate({.run = good, .models = hooks().models}); }), names_it);
+  rows.devices.use = "cpu";
+  EXPECT_THAT(message([&] { on_ranks(2, rows); }), names_it) << "stages over ranks";
+  rows.mesh.replicate = 2;
+  EXPECT_THAT(message([&] { on_ranks(2, rows); }), names_it) << "replicas";
+}
+
+// Otherwise the first epoch would be lost.
+TEST_F(Trainer, MetricThatDoesNotFitIsRefusedBeforeTheFirstStep) {
+  recipe::Recipe real = mlp_on_arrays("r");
+  real.data.validation = 0.5;
+  real.train.batch = 4;
+  real.train.loss = "mean_squared_error";
+  write_npy(base_ / "rx.npy", "<f4", "(16, 20)", at::rand({16, 20}));
+  write_npy(base_ / "ry.npy", "<f4", "(16, 3)", at::rand({16, 3}));
+  const auto refusal = [&](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  const auto names_metric =
+      AllOf(HasSubstr("'metric' in [train]: accuracy cannot rate the output of the model"),
+            HasSubstr("got [1, 3] and [1, 3]"), HasSubstr("--validation 0"));
+  EXPECT_THAT(refusal([&] { train(real, hooks()); }), names_metric);
+  EXPECT_FALSE(fs::exists(base_ / "runs" / real.name)) << "before the first step";
+  recipe::Recipe over = real;
+  over.devices.use = "cpu";
+  EXPECT_THAT(refusal([&] { on_ranks(2, over); }), names_metric);
+  over.mesh.replicate = 2;
+  EXPECT_THAT(refusal([&] { on_ranks(2, over); }), names_metric);
+  real.data.validation = 0;
+  EXPECT_TRUE(train(real, hooks()).finished) << "no validation, no metric";
+}
+
+// A loss over nothing is 0, which would seem perfect.
+TEST_F(Trainer, IgnoredTargetsAreCountedAndNeverAllOfThem) {
+  recipe::Recipe rows = mlp_on_arrays("i");
+  rows.train.batch = 4;
+  rows.train.epochs = 1;
+  at::Tensor y = at::arange(8, at::kLong).remainder(3);
+  write_npy(base_ / "ix.npy", "<f4", "(8, 20)", at::rand({8, 20}));
+  const auto write = [&] { write_npy(base_ / "iy.npy", "<i8", "(8,)", y); };
+  const auto notes_of_run = [&] {
+    Notes notes;
+    TrainHooks own = hooks();
+    own.progress = &notes;
+    try {
+      train(rows, own);
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return notes.lines;
+  };
+  write();
+  EXPECT_THAT(notes_of_run(), Not(HasSubstr("ignored")));
+  y[2] = y[5] = -100;
+  write();
+  EXPECT_THAT(notes_of_run(), HasSubstr("targets   2 of 8 targets are ignored: they are -100"));
+  const data::CheckReport some = check_data(rows, {});
+  EXPECT_TRUE(some.ok());
+  EXPECT_THAT(join(some.notes, "\n"), HasSubstr("targets: 2 of 8 targets are ignored"));
+  y.fill_(-100);
+  write();
+  EXPECT_THAT(notes_of_run(), HasSubstr("8 of 8 targets are ignored"));
+  EXPECT_FALSE(check_data(rows, {}).ok());
+  // The same for a data set that cannot tell before.
+  recipe::Recipe digits = recipe();
+  digits.name += "_digits";
+  digits.data.name = "unlabelled";
+  digits.train.loss = "cross_entropy";
+  digits.train.metric = "accuracy";
+  TrainHooks own = hooks();
+  own.user_parts.data_sets["unlabelled"] = [](const data::DataOptions&) {
+    return data::OwnData{.training = std::make_shared<data::TensorDataset>(std::vector<at::Tensor>{
+                             at::rand({24, 1, 28, 28}), at::full({24}, -100, at::kLong)})};
+  };
+  try {
+    train(digits, own);
+    FAIL() << "nothing was trained";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("every target of epoch 1 is ignored (-100)"));
+  }
+}
+
+TEST_F(Trainer, MisfitsNameTheKeyThatHelps) {
+  const auto refusal = [&](const recipe::Recipe& wanted) -> std::string {
+    try {
+      train(wanted, hooks());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  recipe::Recipe numbers = mlp_on_arrays("n");
+  numbers.model.channels = 1;
+  numbers.train.batch = 4;
+  write_npy(base_ / "nx.npy", "<f4", "(8,)", at::rand({8}));
+  write_npy(base_ / "ny.npy", "<i8", "(8,)", at::arange(8, at::kLong).remainder(3));
+  EXPECT_THAT(refusal(numbers),
+              AllOf(HasSubstr("inputs of one number each"), HasSubstr("[N, 1] instead of [N]")));
+  recipe::Recipe stages = recipe();
+  stages.pipeline.balance = {};
+  stages.pipeline.recompute = {"always", "never", "never"};
+  EXPECT_THAT(refusal(stages),
+              AllOf(HasSubstr("'recompute' in [pipeline] has 3 entries, and the pipeline 2 stages"),
+                    Not(HasSubstr("recompute_per_stage"))));
+  recipe::Recipe devices = recipe();
+  devices.devices.use = "virtual:1x";
+  EXPECT_THAT(refusal(devices), AllOf(HasSubstr("'virtual:1x' has no size of memory"),
+                                      HasSubstr("'use' of [devices]")));
+  recipe::Recipe first = recipe();
+  first.train.epochs = 1;
+  const fs::path run = train(first, hooks()).run_folder;
+  first.model.weights = run.string();
+  EXPECT_THAT(refusal(first), AllOf(HasSubstr("is the folder of a run"),
+                                    HasSubstr((run / "best.safetensors").string())));
+  first.model.weights = (run / "last").string();
+  EXPECT_EQ(refusal(first), "nothing was thrown") << "as the message says";
+}
+
+// Pictures are no results.
+TEST_F(Trainer, PictureThatCannotBeWrittenIsAWarning) {
+  recipe::Recipe blocked = recipe();
+  blocked.train.epochs = 1;
+  Notes notes;
+  TrainHooks own = hooks();
+  own.progress = &notes;
+  own.begins = [] {};
+  own.should_stop = [&, done = false]() mutable {  // after the folder was made
+    const fs::path pictures = fs::path(blocked.train.runs) / blocked.name / "pictures";
+    if (std::exchange(done, true)) return false;
+    fs::remove_all(pictures);
+    write_file(pictures, "in the way");
+    return false;
+  };
+  const TrainResult result = train(blocked, own);
+  EXPECT_TRUE(result.finished);
+  EXPECT_TRUE(fs::exists(result.run_folder / "last/index.json"));
+  EXPECT_THAT(notes.lines, HasSubstr("a picture was not written, the training continues"));
 }
 
 TEST_F(Trainer, PlateauLowersLearningRate) {

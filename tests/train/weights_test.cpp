@@ -165,7 +165,7 @@ TEST_F(RunWeights, AreExportedForPythonAndForOtherRuns) {
                 {.from = result.run_folder, .out = base_ / "last.pth", .which = Checkpoint::Last})
                 .from,
             result.run_folder / "last");
-  EXPECT_EQ(export_weights({.from = result.run_folder / "last", .out = base_ / "last.pth"}).from,
+  EXPECT_EQ(export_weights({.from = result.run_folder / "last", .out = base_ / "last_2.pth"}).from,
             result.run_folder / "last");
 
   recipe::Recipe again = recipe();
@@ -199,7 +199,11 @@ TEST_F(RunWeights, AreNotExportedOverFilesOfRun) {
               HasSubstr("a file of a run"));
   EXPECT_EQ(read_file(run / "best.safetensors"), best);
   export_weights({.from = run, .out = base_ / "again.pt"});
-  export_weights({.from = run, .out = base_ / "again.pt"});
+  const std::string before = read_file(base_ / "again.pt");
+  EXPECT_THAT(refused({.from = run, .out = base_ / "again.pt", .names = "torchvision"}),
+              HasSubstr("again.pt: exists already"));
+  EXPECT_EQ(read_file(base_ / "again.pt"), before);
+  export_weights({.from = run, .out = base_ / "again.pt", .overwrite = Overwrite::Allow});
   EXPECT_THAT(refused({.from = base_ / "again.pt", .out = base_ / "again.pt"}),
               HasSubstr("the file to be exported"));
   export_weights({.from = run, .out = run / "mine.safetensors"});

@@ -27,6 +27,7 @@ void expect_same(const Timeline& a, const Timeline& b) {
   EXPECT_EQ(a.peak_bytes, b.peak_bytes);
   EXPECT_EQ(a.device_of_stage, b.device_of_stage);
   EXPECT_EQ(a.device_peak_bytes, b.device_peak_bytes);
+  EXPECT_EQ(a.world_ranks, b.world_ranks);
   ASSERT_EQ(a.events.size(), b.events.size());
   for (std::size_t i = 0; i < a.events.size(); ++i) {
     EXPECT_EQ(a.events[i].rank, b.events[i].rank);
@@ -66,6 +67,7 @@ TEST(ChromeTrace, CarriesEveryKindOfAction) {
     }
     timeline.events.push_back({.rank = 1, .action = action, .begin = 20.1, .end = 20.1});
   }
+  timeline.world_ranks = {4, 6, 5, 7};
   expect_same(from_chrome_trace(to_chrome_trace({timeline})).at(0), timeline);
 }
 
@@ -149,6 +151,20 @@ TEST(ChromeTrace, RejectsInvalidJson) {
   for (const std::string& content : bad) {
     EXPECT_THROW(from_chrome_trace(content), FormatError) << content.substr(0, 20);
   }
+}
+
+// A pipeline of four of the ranks of a mesh.
+TEST(ChromeTrace, NamesRowsByRanksOfTheWorld) {
+  Timeline timeline = samples::by_hand();
+  timeline.world_ranks = {4, 6, 5, 7};
+  const std::string trace = to_chrome_trace({timeline});
+  EXPECT_THAT(trace, HasSubstr("rank 6"));
+  EXPECT_EQ(from_chrome_trace(trace).at(0).world_ranks, (std::vector<int>{4, 6, 5, 7}));
+  for (const std::string& drawn : {trace, to_svg({timeline}), to_text_grid(timeline)}) {
+    EXPECT_THAT(drawn, HasSubstr("rank 4"));
+    EXPECT_THAT(drawn, ::testing::Not(HasSubstr("rank 1")));
+  }
+  EXPECT_THAT(to_text_grid(timeline), ::testing::StartsWith("rank 4  "));
 }
 
 // A damaged file gives a timeline that can be drawn, or a FormatError.

@@ -86,6 +86,13 @@ TEST(Curves, GiveHugeValuesShortLabels) {
   for (const std::string& words : texts(root)) EXPECT_LT(words.size(), 30u) << words;
 }
 
+TEST(Curves, GiveTinyValuesDistinctLabels) {
+  const XmlElement root = parse_xml(
+      to_svg_curves({{.chart = "loss", .name = "a", .x = {1, 2, 3}, .y = {3e-7, 1e-7, 5e-8}}}));
+  EXPECT_THAT(texts(root), AllOf(Contains("2.0e-07"), Contains("a 5.00e-08"),
+                                 Not(Contains("0.0000001")), Not(Contains("0.000000"))));
+}
+
 TEST(Curves, RejectXAndYOfDifferentSizes) {
   EXPECT_THROW(to_svg_curves({{.chart = "loss", .name = "a", .x = {1, 2}, .y = {1}}}), UsageError);
 }

@@ -4,6 +4,7 @@
 
 #include "tests/view/samples.h"
 #include "trestle/base/error.h"
+#include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/optimizer_steps.h"
@@ -30,7 +31,47 @@ TEST(TextGrid, DrawsAHandMadeTimeline) {
 
 TEST(TextGrid, MatchesTheGoldenFiles) {
   samples::expect_golden("1f1b_4x8.txt", to_text_grid(samples::unit("1f1b", 4, 8)));
+  samples::expect_golden("1f1b_4x8_folded.txt",
+                         to_text_grid(samples::unit("1f1b", 4, 8), {.fold = 80}));
   samples::expect_golden("gpipe_2x4_skips.txt", to_text_grid(samples::gpipe_with_skips()));
+}
+
+TEST(TextGrid, FoldsRowsAtWholeSlots) {
+  const Timeline timeline = samples::unit("1f1b", 4, 8);
+  const std::string whole = to_text_grid(timeline);
+  EXPECT_EQ(to_text_grid(timeline, {.fold = 160}), whole) << "it fits";
+  std::vector<std::string> joined(4);
+  std::vector<std::string> lines = split(to_text_grid(timeline, {.fold = 60}), '\n');
+  EXPECT_EQ(lines.front(), "slots 0 to 12");
+  for (std::string& line : lines) {
+    EXPECT_LE(line.size(), 62u) << "with the two bytes of a dot: " << line;
+    if (!line.starts_with("rank ")) continue;
+    line.resize(8 + 13 * 4, ' ');  // blanks at the ends of rows are not printed
+    joined[static_cast<std::size_t>(line[5] - '0')] += line.substr(8);
+  }
+  for (std::size_t rank = 0; rank < joined.size(); ++rank)
+    EXPECT_EQ("rank " + text(rank) + "  " +
+                  joined[rank].substr(0, joined[rank].find_last_not_of(' ') + 1),
+              split(whole, '\n')[rank]);
+  for (const std::string& line :
+       split(to_text_grid(samples::measured(samples::unet()), {.fold = 70}), '\n'))
+    EXPECT_LE(line.starts_with("rank ") ? line.size() : 0, 70u) << line;
+}
+
+// An action may go past the end of a block, where a cell's last column is no blank.
+TEST(TextGrid, FoldedRowsFitIntoTheColumns) {
+  const auto widest = [](const char* schedule, int stages, int micro_batches, int columns) {
+    int most = 0;
+    for (const std::string& line : split(
+             to_text_grid(samples::unit(schedule, stages, micro_batches), {.fold = columns}), '\n'))
+      most = std::max(most, columns_of(line));
+    return most;
+  };
+  EXPECT_LE(widest("1f1b", 12, 20, 80), 80);
+  EXPECT_LE(widest("gpipe", 20, 40, 80), 80);
+  EXPECT_LE(widest("gpipe", 30, 40, 80), 80) << "the peaks of 30 ranks";
+  for (int columns = 40; columns < 80; ++columns)
+    EXPECT_LE(widest("1f1b", 12, 20, columns), columns);
 }
 
 TEST(TextGrid, ShowsNormsAndSteps) {

@@ -52,6 +52,15 @@ TEST(TimeAxis, PutsTicksAtRoundNumbers) {
   EXPECT_THAT(labels(ticks(0, TimeUnit::Slots, 8)), ElementsAre("0"));
 }
 
+TEST(TimeAxis, LabelsOfTinyValuesHaveExponents) {
+  EXPECT_THAT(labels(round_ticks(0, 8.3e-7, 6)),
+              ElementsAre("0", "2e-07", "4e-07", "6e-07", "8e-07"));
+  EXPECT_THAT(labels(round_ticks(8e-6, 1.2e-5, 6)),
+              ElementsAre("8e-06", "9e-06", "1.0e-05", "1.1e-05", "1.2e-05"));
+  EXPECT_THAT(labels(round_ticks(-1e-12, 1e-12, 3)), ElementsAre("-1e-12", "0", "1e-12"));
+  EXPECT_THAT(labels(round_ticks(0.0, 0.004, 3)), ElementsAre("0.000", "0.002", "0.004"));
+}
+
 TEST(TimeAxis, FormatsDurations) {
   EXPECT_EQ(duration_text(33, TimeUnit::Slots), "33 slots");
   EXPECT_EQ(duration_text(1, TimeUnit::Slots), "1 slot");

@@ -30,9 +30,8 @@ namespace {
     hint = "Check who owns the folder and whether it may be written.";
   }
   if (reason == ENOENT) hint = "Check the path: the file or its folder does not exist.";
-  throw FileError(
-      text("cannot ", doing, " '", path.string(), "': ", std::generic_category().message(reason)),
-      {.file = path.string(), .hint = std::move(hint)});
+  throw FileError(text("cannot ", doing, " it: ", std::generic_category().message(reason)),
+                  {.file = path.string(), .hint = std::move(hint)});
 }
 
 // Past a file-size limit the kernel sends SIGXFSZ, which would end the process. While it is blocked
@@ -207,6 +206,53 @@ void replace(const std::filesystem::path& path, const std::function<void(Output&
   flush_folder(path);
 }
 
+// The bytes that are read at most; 0 = no limit.
+struct ReadLimits {
+  Bytes most_of_pipe = 0;
+  Bytes most_of_file = 0;
+};
+
+[[noreturn]] void refuse_long(const std::filesystem::path& path, const std::string& what,
+                              const char* hint) {
+  throw FileError(what, {.file = path.string(), .hint = hint});
+}
+
+// A device may have no end, or wait for ever.
+void refuse_device(int descriptor, const struct stat& status, const std::filesystem::path& path) {
+  struct stat null = {};
+  const bool is_null = ::stat("/dev/null", &null) == 0 && null.st_rdev == status.st_rdev;
+  if (S_ISBLK(status.st_mode) || (S_ISCHR(status.st_mode) && !is_null && ::isatty(descriptor) == 0))
+    throw FileError("is a device, not a file",
+                    {.file = path.string(), .hint = "Write the content to a file."});
+}
+
+std::string read_whole(const std::filesystem::path& path, const ReadLimits& limits) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.number() < 0) fail("open", path, errno);
+  struct stat status = {};
+  if (::fstat(file.number(), &status) != 0) fail("read", path, errno);
+  refuse_device(file.number(), status, path);
+  const bool has_size = S_ISREG(status.st_mode);
+  const Bytes most = has_size ? limits.most_of_file : limits.most_of_pipe;
+  if (has_size && most > 0 && status.st_size > most)
+    refuse_long(path,
+                text("it has ", format_bytes(status.st_size), ", and text has at most ",
+                     format_bytes(most)),
+                "Check that it is the right file.");
+  std::string content;
+  std::array<char, 1 << 16> buffer{};
+  while (true) {
+    const ssize_t count = ::read(file.number(), buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("read", path, errno);
+    if (count == 0) return content;
+    content.append(buffer.data(), static_cast<std::size_t>(count));
+    if (most > 0 && static_cast<Bytes>(content.size()) > most)
+      refuse_long(path, text("it has no end: ", format_bytes(most), " were read, and more follows"),
+                  "It is a pipe, or it grows. Larger contents must be in a file.");
+  }
+}
+
 // A device or a pipe (/dev/stdout) has no old content to keep.
 void write_special(const std::filesystem::path& path, std::string_view content) {
   const BlockFileSizeSignal guard;
@@ -220,26 +266,12 @@ void write_special(const std::filesystem::path& path, std::string_view content) 
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
-  constexpr Bytes most_without_a_size = Bytes{256} << 20;  // for pipes; /dev/zero is endless
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.number() < 0) fail("open", path, errno);
-  struct stat status = {};
-  const bool has_size = ::fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode);
-  std::string content;
-  std::array<char, 1 << 16> buffer{};
-  while (true) {
-    const ssize_t count = ::read(file.number(), buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("read", path, errno);
-    if (count == 0) return content;
-    content.append(buffer.data(), static_cast<std::size_t>(count));
-    if (!has_size && static_cast<Bytes>(content.size()) > most_without_a_size) {
-      throw FileError(text("it has no end: ", format_bytes(most_without_a_size),
-                           " were read, and more follows"),
-                      {.file = path.string(),
-                       .hint = "It is a device or a pipe. Larger contents must be in a file."});
-    }
-  }
+  constexpr Bytes most_without_a_size = Bytes{256} << 20;
+  return read_whole(path, {.most_of_pipe = most_without_a_size});
+}
+
+std::string read_text_file(const std::filesystem::path& path) {
+  return read_whole(path, {.most_of_pipe = most_text_bytes, .most_of_file = most_text_bytes});
 }
 
 void write_file(const std::filesystem::path& path, std::string_view content) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <ostream>
@@ -9,9 +10,15 @@
 // Reads files, and writes them whole or not at all.
 namespace trestle {
 
-// The whole content of a file, or of a pipe or device of at most 256 MiB. Throws FileError with the
-// path and the reason.
+// The whole content of a file, or of a pipe of at most 256 MiB. Throws FileError with the path and
+// the reason. A device such as /dev/zero may have no end, so it is an error, except for /dev/null
+// and a terminal.
 std::string read_file(const std::filesystem::path& path);
+
+// The same for text that a person or a program wrote: recipes, profiles, JSON, tables. Throws
+// FileError for more than `most_text_bytes`, before it is in memory.
+std::string read_text_file(const std::filesystem::path& path);
+inline constexpr std::int64_t most_text_bytes = std::int64_t{64} << 20;
 
 // Writes `content` to a temporary file beside `path`, flushes it to the disk, and renames it. On
 // any failure (disk full, no permission) it removes the temporary file, leaves the old file at

@@ -41,8 +41,10 @@ bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0;
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  // Up to a third of the letters may differ; with more, a suggestion would be misleading.
-  const std::size_t limit = std::max<std::size_t>(1, word.size() / 3);
+  // Up to a third of the letters may differ; with more, a suggestion would be misleading. The
+  // dashes of a flag are no letters.
+  const std::size_t letters = word.size() - std::min(word.find_first_not_of('-'), word.size());
+  const std::size_t limit = std::max<std::size_t>(1, letters / 3);
   std::size_t best = limit + 1;
   std::string found;
   for (const auto& candidate : candidates) {

@@ -10,6 +10,7 @@ namespace trestle {
 using Bytes = std::int64_t;  // a number of bytes
 
 namespace literals {
+constexpr Bytes operator""_B(unsigned long long n) { return static_cast<Bytes>(n); }
 constexpr Bytes operator""_KiB(unsigned long long n) { return static_cast<Bytes>(n) << 10; }
 constexpr Bytes operator""_MiB(unsigned long long n) { return static_cast<Bytes>(n) << 20; }
 constexpr Bytes operator""_GiB(unsigned long long n) { return static_cast<Bytes>(n) << 30; }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trestle/checkpoint/files/is_checkpoint.h"
@@ -57,8 +58,24 @@ void write_checkpoint(const std::filesystem::path& folder, const TensorGroups& g
                       const std::string& state, const SaveRanks& ranks = {},
                       const std::string& agreed = {});
 
-// An existing checkpoint of the current version or the one before. Its contents are not trusted.
-// Copies share one object.
+// Tensors that were read and checked, and their destinations.
+class StagedTensors {
+ public:
+  // Copies them into their destinations. Copying cannot fail for a reason of the files.
+  void write() const;
+
+ private:
+  friend class CheckpointFolder;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // from, to
+};
+
+// An existing checkpoint of the current version or the one before, or a folder that another program
+// wrote: DeepSpeed (a tag's folder, or the folder of tags with `latest`),
+// torch.distributed.checkpoint, Hugging Face (model.safetensors.index.json). Its contents are not
+// trusted. Copies share one object.
+//
+// In another program's folder floating types are converted to those of the tensors that are read
+// into. For DeepSpeed's, state() has the number of steps and the numbers of the client state.
 class CheckpointFolder {
  public:
   // Reads the index and checks that its files exist. Throws FileError if there is no such folder;
@@ -68,6 +85,7 @@ class CheckpointFolder {
 
   const std::filesystem::path& path() const;
   const std::string& state() const;  // JSON
+  bool is_foreign() const;           // whether another program wrote it
   // The tensors of a group, in the order in which they were written; none for an unknown group.
   const std::vector<StoredTensor>& tensors(const std::string& group) const;
 
@@ -78,17 +96,23 @@ class CheckpointFolder {
     at::Tensor into;
     std::vector<std::int64_t> offset = {};
   };
-  // Reads only the wanted elements. Throws FormatError, before anything is read, with all names
-  // that are missing or have another shape or dtype. It also throws FormatError for a file that
-  // differs from the saved one; some tensors may have been read then. Boxes that are read as a
-  // whole are compared with the saved ones by a hash of all bits.
+  // Reads only the wanted elements, to the CPU, checks them, and copies them then: after an error
+  // nothing has been changed. Throws FormatError with all names that are missing or have another
+  // shape or dtype, and for a file that differs from the saved one. Boxes that are read as a whole
+  // are compared with the saved ones by a hash of all bits, storages of other programs' files by
+  // their checksum.
   void read(const std::string& group, const std::vector<Wanted>& wanted) const;
+  // The first half of it, for a caller that reads several groups before it changes anything.
+  StagedTensors stage(const std::string& group, const std::vector<Wanted>& wanted) const;
   // Reads into new CPU tensors: these names, or the whole group.
   NamedTensors read(const std::string& group, const std::vector<std::string>& names) const;
   NamedTensors read(const std::string& group) const;
 
  private:
   struct Content;
+  // Reads directly into tensors of the stored types, which nothing else uses.
+  void fill(const std::string& group, const std::vector<Wanted>& wanted) const;
+
   std::shared_ptr<const Content> content_;
 };
 

@@ -9,12 +9,12 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/box_read.h"
 #include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/dtypes.h"
 #include "trestle/checkpoint/files/content_hash.h"
 #include "trestle/checkpoint/files/pickle.h"
 #include "trestle/checkpoint/open_checkpoint.h"
-#include "trestle/checkpoint/safetensors_file.h"
 
 namespace trestle::checkpoint {
 
@@ -24,18 +24,6 @@ namespace fs = std::filesystem;
 
 // Size of the buffer for boxes that cannot be read directly into their destination.
 constexpr std::int64_t most_buffered = 64 << 20;
-
-// A range of a stored box, and its destination in memory.
-struct BoxRead {
-  const IndexedTensor* tensor = nullptr;
-  std::size_t stored = 0;
-  Box box;  // in the coordinates of the whole tensor
-  at::Tensor into;
-
-  const Box& stored_box() const { return tensor->boxes[stored].box; }
-  const std::string& key() const { return tensor->key_of(tensor->boxes[stored]); }
-  bool is_whole() const { return box == stored_box(); }
-};
 
 // The given box of a tensor that begins at `origin`; a view.
 at::Tensor view_of(at::Tensor tensor, const Sizes& origin, const Box& box) {
@@ -67,46 +55,28 @@ bool readable_in_place(const at::Tensor& into) {
 // Reads boxes from one file.
 class ShardReader {
  public:
-  explicit ShardReader(const fs::path& path) : path_(path.string()), file_(path) {
-    for (std::size_t i = 0; i < file_.tensors().size(); ++i) numbers_[file_.tensors()[i].name] = i;
-  }
+  ShardReader(std::string path, std::unique_ptr<BoxSource> source)
+      : path_(std::move(path)), source_(std::move(source)) {}
 
   void read(const std::vector<BoxRead>& requests) const {
-    std::vector<SafetensorsFile::Elements> in_place;
+    std::vector<BoxSource::Elements> in_place;
     std::vector<const BoxRead*> hashed, buffered;
     for (const BoxRead& request : requests) {
-      const std::size_t number = number_of(request);
+      source_->check(request);
       if (!is_contiguous(request) || !readable_in_place(request.into)) {
         buffered.push_back(&request);
         continue;
       }
-      request.into.unsafeGetTensorImpl()->bump_version();  // as copy_() would
       in_place.push_back(
-          {number, first_row(request) * row_elements(request.stored_box()), request.into});
+          {&request, first_row(request) * row_elements(request.stored_box()), request.into});
       if (request.is_whole()) hashed.push_back(&request);
     }
-    file_.read_elements(in_place);
+    source_->read(in_place);
     check_hashes(hashed);
     for (const BoxRead* request : buffered) read_through_buffer(*request);
   }
 
  private:
-  std::size_t number_of(const BoxRead& request) const {
-    const auto found = numbers_.find(request.key());
-    if (found == numbers_.end())
-      throw FormatError(text("has no '", shown(request.key()), "', but the index lists it"),
-                        {.file = path_});
-    const StoredTensor& stored = file_.tensors()[found->second];
-    if (stored.shape != request.stored_box().sizes ||
-        stored.type != scalar_type(request.tensor->dtype))
-      throw FormatError(
-          text("has '", shown(stored.name), "' as ", c10::toString(stored.type), " ",
-               at::IntArrayRef(stored.shape), ", but the index has ", request.tensor->dtype, " [",
-               join(request.stored_box().sizes, ", "), "]"),
-          {.file = path_, .hint = hint_});
-    return found->second;
-  }
-
   void check_hash(const BoxRead& request, const std::string& hash) const {
     const std::string& expected = request.tensor->boxes[request.stored].hash;
     if (!expected.empty() && hash != expected)
@@ -147,7 +117,7 @@ class ShardReader {
         slab.sizes[0] = count;
       }
       const at::Tensor between = at::empty(slab.sizes, at::dtype(type));
-      file_.read_elements({{number_of(request), (first_row(request) + done) * row, between}});
+      source_->read({{&request, (first_row(request) + done) * row, between}});
       if (request.is_whole())
         check_hash(request, content_hash({static_cast<const char*>(between.const_data_ptr()),
                                           static_cast<std::size_t>(between.nbytes())}));
@@ -158,8 +128,7 @@ class ShardReader {
   }
 
   std::string path_;
-  SafetensorsFile file_;
-  std::unordered_map<std::string, std::size_t> numbers_;
+  std::unique_ptr<BoxSource> source_;
   const std::string hint_ =
       "It was damaged, or it belongs to another save: all files of a checkpoint belong together.";
 };
@@ -171,6 +140,7 @@ struct CheckpointFolder::Content {
   CheckpointIndex index;
   std::map<std::string, std::vector<StoredTensor>> tensors;
   std::map<std::string, std::unordered_map<std::string, const IndexedTensor*>> by_name;
+  mutable VerifiedRecords verified;
 
   const IndexedTensor* find(const std::string& group, const std::string& name) const {
     const auto names = by_name.find(group);
@@ -186,7 +156,10 @@ struct CheckpointFolder::Content {
     if (tensor == nullptr) return name + " is missing";
     const std::string saved = text(name, " is ", c10::toString(scalar_type(tensor->dtype)), " [",
                                    join(tensor->shape, ", "), "]");
-    if (scalar_type(tensor->dtype) != wanted.into.scalar_type())
+    const at::ScalarType type = scalar_type(tensor->dtype), model = wanted.into.scalar_type();
+    const bool converts =
+        index.kind != FolderKind::Trestle && at::isFloatingType(type) && at::isFloatingType(model);
+    if (type != model && !converts)
       return text(saved, ", but the model's is ", c10::toString(wanted.into.scalar_type()), " ",
                   wanted.into.sizes());
     if (wanted.offset.empty() && wanted.into.sizes() != at::IntArrayRef(tensor->shape))
@@ -202,7 +175,7 @@ struct CheckpointFolder::Content {
 
 CheckpointFolder::CheckpointFolder(const fs::path& folder) {
   auto content = std::make_shared<Content>();
-  content->path = whole_folder(folder);
+  content->path = files_folder(whole_folder(folder));
   content->index = read_index(content->path);
   for (const auto& [group, tensors] : content->index.groups)
     for (const IndexedTensor& tensor : tensors) {
@@ -214,6 +187,7 @@ CheckpointFolder::CheckpointFolder(const fs::path& folder) {
 
 const fs::path& CheckpointFolder::path() const { return content_->path; }
 const std::string& CheckpointFolder::state() const { return content_->index.state; }
+bool CheckpointFolder::is_foreign() const { return content_->index.kind != FolderKind::Trestle; }
 
 const std::vector<StoredTensor>& CheckpointFolder::tensors(const std::string& group) const {
   static const std::vector<StoredTensor> none;
@@ -221,7 +195,20 @@ const std::vector<StoredTensor>& CheckpointFolder::tensors(const std::string& gr
   return found == content_->tensors.end() ? none : found->second;
 }
 
+void StagedTensors::write() const {
+  const at::NoGradGuard no_grad;
+  for (const auto& [from, into] : copies_) {
+    at::Tensor target = into.detach();
+    target.copy_(from);
+  }
+}
+
 void CheckpointFolder::read(const std::string& group, const std::vector<Wanted>& wanted) const {
+  stage(group, wanted).write();
+}
+
+StagedTensors CheckpointFolder::stage(const std::string& group,
+                                      const std::vector<Wanted>& wanted) const {
   std::vector<std::string> problems;
   for (const Wanted& one : wanted)
     if (std::string problem = content_->problem(group, one); !problem.empty())
@@ -234,7 +221,18 @@ void CheckpointFolder::read(const std::string& group, const std::vector<Wanted>&
                            count > 5 ? "; ..." : ""),
                       {.file = content_->path.string()});
   }
-  at::NoGradGuard no_grad;
+  StagedTensors staged;
+  std::vector<Wanted> fresh;
+  for (const Wanted& one : wanted) {
+    const at::ScalarType type = scalar_type(content_->find(group, one.name)->dtype);
+    fresh.push_back({one.name, at::empty(one.into.sizes(), at::dtype(type)), one.offset});
+    staged.copies_.emplace_back(fresh.back().into, one.into);
+  }
+  fill(group, fresh);
+  return staged;
+}
+
+void CheckpointFolder::fill(const std::string& group, const std::vector<Wanted>& wanted) const {
   std::map<std::string, std::vector<BoxRead>> by_file;
   for (const Wanted& one : wanted) {
     const IndexedTensor& tensor = *content_->find(group, one.name);
@@ -243,9 +241,12 @@ void CheckpointFolder::read(const std::string& group, const std::vector<Wanted>&
     if (one.into.numel() == 0) continue;
     for (const auto& [stored, box] : overlaps_of(whole, tensor.plain_boxes()))
       by_file[tensor.boxes[stored].file].push_back(
-          {&tensor, stored, box, view_of(one.into.detach(), whole.offset, box)});
+          {&tensor, stored, box, view_of(one.into, whole.offset, box)});
   }
-  for (const auto& [file, requests] : by_file) ShardReader(content_->path / file).read(requests);
+  for (const auto& [file, requests] : by_file)
+    ShardReader((content_->path / file).string(),
+                open_box_source(content_->path, file, content_->index, content_->verified))
+        .read(requests);
 }
 
 NamedTensors CheckpointFolder::read(const std::string& group,
@@ -260,7 +261,7 @@ NamedTensors CheckpointFolder::read(const std::string& group,
     all.emplace_back(name, at::empty(tensor->shape, at::dtype(scalar_type(tensor->dtype))));
     wanted.push_back({name, all.back().second});
   }
-  read(group, wanted);
+  fill(group, wanted);
   return all;
 }
 

@@ -1,7 +1,5 @@
 #include "trestle/checkpoint/open_checkpoint.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include <utility>
 
 #include "trestle/base/error.h"
@@ -9,6 +7,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/dtypes.h"
+#include "trestle/checkpoint/files/foreign_folder.h"
 #include "trestle/checkpoint/files/train_state.h"
 #include "trestle/checkpoint/safetensors_file.h"
 
@@ -56,27 +55,13 @@ class CheckpointWeights : public WeightsFile {
     tensors_ = folder_.tensors("weights");
   }
 
-  void read(std::vector<Read> reads) const override {
-    std::vector<CheckpointFolder::Wanted> wanted;
-    std::vector<std::pair<at::Tensor, at::Tensor>> converted;
-    for (const Read& one : reads) {
-      const StoredTensor& stored = tensors_[one.tensor];
-      at::Tensor into = one.into;
-      if (into.scalar_type() != stored.type) {
-        into = at::empty(stored.shape, at::dtype(stored.type));
-        converted.emplace_back(into, one.into);
-      }
-      wanted.push_back({stored.name, into});
-    }
-    folder_.read("weights", wanted);
-    const at::NoGradGuard no_grad;
-    for (const auto& [from, into] : converted) {
-      at::Tensor target = into.detach();
-      target.copy_(from);
-    }
+  std::vector<at::Tensor> load(const std::vector<std::size_t>& wanted) const override {
+    std::vector<std::string> names;
+    for (const std::size_t number : wanted) names.push_back(tensors_[number].name);
+    std::vector<at::Tensor> all;
+    for (auto& [name, tensor] : folder_.read("weights", names)) all.push_back(std::move(tensor));
+    return all;
   }
-
-  NamedTensors read() const override { return folder_.read("weights"); }
 
  private:
   CheckpointFolder folder_;
@@ -90,6 +75,8 @@ CheckpointIndex read_index(const fs::path& folder) {
   const auto bytes = fs::file_size(file, none);
   if (none && fs::is_regular_file(folder / state_name)) return index_of_version_1(folder);
   if (none)
+    if (const auto foreign = find_foreign_folder(folder)) return read_foreign_index(*foreign);
+  if (none)
     throw FormatError(text("not a checkpoint: it has no ", index_name), {.file = folder.string()});
   if (bytes > longest_index)
     throw FormatError(text("has ", bytes, " bytes, more than the index of any checkpoint"),
@@ -97,6 +84,13 @@ CheckpointIndex read_index(const fs::path& folder) {
   CheckpointIndex index = parse_index(read_file(file), file.string());
   check_files(index, folder);
   return index;
+}
+
+fs::path files_folder(const fs::path& folder) {
+  std::error_code none;
+  if (!fs::exists(folder / index_name, none) && !fs::exists(folder / state_name, none))
+    if (const auto foreign = find_foreign_folder(folder)) return foreign->folder;
+  return folder;
 }
 
 std::unique_ptr<WeightsFile> open_checkpoint_weights(const fs::path& folder) {

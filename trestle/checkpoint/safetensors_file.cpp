@@ -1,6 +1,5 @@
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
-#include <c10/core/GradMode.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,37 +33,17 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
 }
 SafetensorsFile::~SafetensorsFile() { close(descriptor_); }
 
-NamedTensors SafetensorsFile::read() const {
-  NamedTensors all;
-  std::vector<Read> reads;
-  for (const StoredTensor& tensor : tensors_) {
-    all.emplace_back(tensor.name, at::empty(tensor.shape, at::dtype(tensor.type)));
-    reads.push_back({reads.size(), all.back().second});
-  }
-  read(std::move(reads));
-  return all;
-}
-
-// Reads directly into a parameter, without a copy in between and without mapping the file.
-void SafetensorsFile::read(std::vector<Read> reads) const {
-  at::NoGradGuard no_grad;
+// Reads directly into new tensors, without a copy in between and without mapping the file.
+std::vector<at::Tensor> SafetensorsFile::load(const std::vector<std::size_t>& wanted) const {
+  std::vector<at::Tensor> all;
   std::vector<ByteRange> ranges;
-  for (const Read& one : reads) {
-    const at::Tensor& into = one.into;
-    if (into.is_cpu() && into.is_contiguous() && !into.is_neg() &&
-        into.scalar_type() == tensors_[one.tensor].type) {
-      // As copy_() does: a backward through a graph that saved the old values is then an error.
-      into.unsafeGetTensorImpl()->bump_version();
-      ranges.push_back(range_of(one.tensor, into));
-      continue;
-    }
-    const StoredTensor& stored = tensors_[one.tensor];
-    const at::Tensor rows = at::empty(stored.shape, at::dtype(stored.type));
-    read_ranges({range_of(one.tensor, rows)});
-    at::Tensor target = into.detach();
-    target.copy_(rows);
+  for (const std::size_t number : wanted) {
+    const StoredTensor& stored = tensors_[number];
+    all.push_back(at::empty(stored.shape, at::dtype(stored.type)));
+    ranges.push_back(range_of(number, all.back()));
   }
   read_ranges(ranges);
+  return all;
 }
 
 void SafetensorsFile::read_header(std::uint64_t size) {

@@ -19,9 +19,6 @@ class SafetensorsFile : public WeightsFile {
   explicit SafetensorsFile(const std::filesystem::path& path);
   ~SafetensorsFile() override;
 
-  NamedTensors read() const override;
-  void read(std::vector<Read> reads) const override;
-
   // A contiguous range of elements of tensor number `tensor`, from `first` on. The count is that of
   // `into`, which must be a contiguous CPU tensor of the same type. The caller must check the
   // range.
@@ -31,6 +28,9 @@ class SafetensorsFile : public WeightsFile {
     at::Tensor into;
   };
   void read_elements(const std::vector<Elements>& wanted) const;
+
+ protected:
+  std::vector<at::Tensor> load(const std::vector<std::size_t>& wanted) const override;
 
  private:
   // A range of bytes of the file and its destination in memory.

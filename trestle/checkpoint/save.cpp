@@ -56,8 +56,8 @@ void save_plain(const fs::path& folder, const PlainModel& model,
   checkpoint::write_training_checkpoint(folder, resume);
 }
 
-void restore_gradients(const NamedTensors& gradients, const PlainModel& model,
-                       const fs::path& folder) {
+void check_gradients(const NamedTensors& gradients, const PlainModel& model,
+                     const fs::path& folder) {
   const std::map<std::string, at::Tensor> parameters(model.parameters.begin(),
                                                      model.parameters.end());
   for (const auto& [name, gradient] : gradients) {
@@ -66,6 +66,14 @@ void restore_gradients(const NamedTensors& gradients, const PlainModel& model,
       throw FormatError(text("the gradient of '", name, "' has shape ", gradient.sizes(),
                              ", but the parameter has shape ", parameter.sizes()),
                         {.file = folder.string()});
+  }
+}
+
+void restore_gradients(const NamedTensors& gradients, const PlainModel& model) {
+  const std::map<std::string, at::Tensor> parameters(model.parameters.begin(),
+                                                     model.parameters.end());
+  for (const auto& [name, gradient] : gradients) {
+    const at::Tensor& parameter = parameters.at(name);
     parameter.mutable_grad() =
         at::empty_like(parameter, parameter.options().requires_grad(false)).copy_(gradient);
   }
@@ -81,11 +89,15 @@ checkpoint::TrainState load_plain(const fs::path& folder, const PlainModel& mode
     tensors.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
   saved.check_weights(tensors, checkpoint::SurplusTensors::Refused);
   const std::vector<std::string> names = optim::names_in(optimizer, model.parameters);
-  optim::load_optimizer_state(optimizer, names, saved.optimizer(names));
-  saved.copy_weights(weights, checkpoint::SurplusTensors::Refused);
   std::vector<std::string> all;
   for (const auto& [name, tensor] : model.parameters) all.push_back(name);
-  restore_gradients(saved.gradients(all), model, folder);
+  // All is read and checked before the first change.
+  const NamedTensors state = saved.optimizer(names), gradients = saved.gradients(all);
+  const auto staged = saved.stage_weights(weights, checkpoint::SurplusTensors::Refused);
+  check_gradients(gradients, model, folder);
+  optim::load_optimizer_state(optimizer, names, state);
+  staged.write();
+  restore_gradients(gradients, model);
   return saved.state();
 }
 

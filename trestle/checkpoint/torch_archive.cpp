@@ -1,5 +1,4 @@
 #include <ATen/Functions.h>
-#include <c10/core/GradMode.h>
 
 #include <algorithm>
 
@@ -29,35 +28,18 @@ class TorchArchive : public WeightsFile {
     file_.check(named);
   }
 
-  NamedTensors read() const override {
-    NamedTensors all(tensors_.size());
-    for_each_storage(every_tensor(), [&](const at::Tensor& storage, std::size_t tensor) {
-      all[tensor] = {tensors_[tensor].name, view(storage, tensor)};
-    });
-    return all;
-  }
-
-  void read(std::vector<Read> reads) const override {
-    at::NoGradGuard no_grad;
-    std::vector<std::size_t> wanted;
-    std::vector<at::Tensor> into(tensors_.size());
-    for (const Read& one : reads) {
-      wanted.push_back(one.tensor);
-      into[one.tensor] = one.into;
-    }
+ protected:
+  std::vector<at::Tensor> load(const std::vector<std::size_t>& wanted) const override {
+    std::vector<at::Tensor> by_number(tensors_.size());
     for_each_storage(wanted, [&](const at::Tensor& storage, std::size_t tensor) {
-      at::Tensor target = into[tensor].detach();
-      target.copy_(view(storage, tensor));
+      by_number[tensor] = view(storage, tensor);
     });
+    std::vector<at::Tensor> all;
+    for (const std::size_t number : wanted) all.push_back(by_number[number]);
+    return all;
   }
 
  private:
-  std::vector<std::size_t> every_tensor() const {
-    std::vector<std::size_t> all(tensors_.size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-    return all;
-  }
-
   at::Tensor view(const at::Tensor& storage, std::size_t tensor) const {
     const PickledTensor& view = views_[tensor];
     const at::Tensor values = at::as_strided(storage, view.shape, view.strides, view.offset);

@@ -68,6 +68,10 @@ void write_training_checkpoint(const fs::path& folder, const TensorGroups& group
 SavedTraining::SavedTraining(const fs::path& folder) : folder_(folder), state_(state_in(folder_)) {}
 
 void SavedTraining::copy_weights(const NamedTensors& into, SurplusTensors surplus) const {
+  stage_weights(into, surplus).write();
+}
+
+StagedTensors SavedTraining::stage_weights(const NamedTensors& into, SurplusTensors surplus) const {
   std::vector<StoredTensor> model;
   std::vector<CheckpointFolder::Wanted> wanted;
   for (const auto& [name, tensor] : into) {
@@ -75,7 +79,7 @@ void SavedTraining::copy_weights(const NamedTensors& into, SurplusTensors surplu
     wanted.push_back({name, tensor});
   }
   check_weights(model, surplus);
-  folder_.read("weights", wanted);
+  return folder_.stage("weights", wanted);
 }
 
 void SavedTraining::check_weights(const std::vector<StoredTensor>& model,
@@ -93,12 +97,17 @@ void SavedTraining::check_weights(const std::vector<StoredTensor>& model,
         text("these weights do not match the model, which does not have ", first_of(unknown)),
         {.file = folder_.path().string(), .hint = "Use the recipe saved in the same folder."});
   }
+  const auto is_converted = [&](at::ScalarType from, at::ScalarType to) {
+    return folder_.is_foreign() && at::isFloatingType(from) && at::isFloatingType(to);
+  };
   std::vector<std::string> differences;
   for (const StoredTensor& tensor : model) {
     const auto found = known.find(tensor.name);
     if (found == known.end()) {
       differences.push_back(text("'", tensor.name, "' is missing"));
-    } else if (found->second->shape != tensor.shape || found->second->type != tensor.type) {
+    } else if (found->second->shape != tensor.shape ||
+               (found->second->type != tensor.type &&
+                !is_converted(found->second->type, tensor.type))) {
       differences.push_back(text("'", tensor.name, "' is ", in_words(*found->second),
                                  ", but the model's is ", in_words(tensor)));
     }

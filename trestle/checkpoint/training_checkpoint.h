@@ -57,8 +57,10 @@ class SavedTraining {
   const CheckpointFolder& folder() const { return folder_; }
 
   // Copies into parameters and buffers in place, on any devices. Throws FormatError that lists the
-  // names, shapes and types that differ, before anything is read.
+  // names, shapes and types that differ, and for a damaged file; nothing has been changed then.
   void copy_weights(const NamedTensors& into, SurplusTensors surplus) const;
+  // The first half of it: reads and checks.
+  StagedTensors stage_weights(const NamedTensors& into, SurplusTensors surplus) const;
   // Checks that the weights are those of a model with these tensors. Throws like copy_weights().
   void check_weights(const std::vector<StoredTensor>& model, SurplusTensors surplus) const;
   // The saved state of these parameters; none for a parameter that never had a gradient.

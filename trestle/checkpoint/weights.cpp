@@ -1,5 +1,7 @@
 #include "trestle/checkpoint/weights.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -8,6 +10,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/files/foreign_folder.h"
 #include "trestle/checkpoint/files/is_checkpoint.h"
 #include "trestle/checkpoint/files/pickle.h"
 #include "trestle/checkpoint/files/weight_names.h"
@@ -109,16 +112,44 @@ std::string differences(const LoadReport& report) {
 
 }  // namespace
 
+void WeightsFile::read(const std::vector<Read>& reads) const {
+  const at::NoGradGuard no_grad;
+  std::vector<std::size_t> wanted;
+  for (const Read& one : reads) wanted.push_back(one.tensor);
+  const std::vector<at::Tensor> values = load(wanted);
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    at::Tensor target = reads[i].into.detach();
+    target.copy_(values[i]);
+  }
+}
+
+NamedTensors WeightsFile::read() const {
+  std::vector<std::size_t> every(tensors_.size());
+  for (std::size_t i = 0; i < every.size(); ++i) every[i] = i;
+  std::vector<at::Tensor> values = load(every);
+  NamedTensors all;
+  for (std::size_t i = 0; i < every.size(); ++i)
+    all.emplace_back(tensors_[i].name, std::move(values[i]));
+  return all;
+}
+
 std::unique_ptr<WeightsFile> open_weights(const fs::path& path) {
   std::error_code none;
   if (is_checkpoint(path)) return open_checkpoint_weights(path);
-  if (!fs::is_regular_file(path, none))
+  if (path.filename() == hugging_face_index_name && fs::is_regular_file(path, none))
+    return open_checkpoint_weights(path.has_parent_path() ? path.parent_path() : fs::path("."));
+  if (!fs::exists(path, none))
     throw FileError("there is no such weights file", {.file = path.string()});
+  if (!fs::is_regular_file(path, none))
+    throw FileError(fs::is_directory(path, none) ? "is a folder without a checkpoint"
+                                                 : "is a device or a pipe, not a weights file",
+                    {.file = path.string()});
   std::array<char, 512> first{};
   std::ifstream in(path, std::ios::binary);
   if (!in.is_open()) throw FileError("cannot be opened for reading", {.file = path.string()});
   in.read(first.data(), first.size());
   const std::string_view begin(first.data(), static_cast<std::size_t>(in.gcount()));
+  if (begin.empty()) throw FormatError("the file of weights is empty", {.file = path.string()});
   // A safetensors file begins with a length of 8 arbitrary bytes, and then its header.
   if (begin.size() > 8 && begin[8] == '{') return open_safetensors(path);
   if (begin.starts_with("PK\x03\x04")) return open_torch_archive(path);
@@ -145,7 +176,7 @@ TensorFile read_weights(const fs::path& path) {
 LoadReport load_weights(const NamedTensors& into, const fs::path& path,
                         const LoadOptions& options) {
   const auto file = open_weights(path);
-  Matching matching = match(into, *file, options, path.string());
+  const Matching matching = match(into, *file, options, path.string());
   const LoadReport& report = matching.report;
   if (report.loaded == 0 || (options.strict && !report.whole())) {
     std::string hint;
@@ -158,7 +189,7 @@ LoadReport load_weights(const NamedTensors& into, const fs::path& path,
              " tensors match, under ", report.names, " names:", differences(report)),
         {.file = path.string(), .hint = std::move(hint)});
   }
-  file->read(std::move(matching.reads));
+  file->read(matching.reads);
   return report;
 }
 

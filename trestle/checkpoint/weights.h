@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "trestle/base/units.h"
 #include "trestle/checkpoint/safetensors.h"
 #include "trestle/device/named_tensors.h"
 
@@ -26,10 +27,12 @@ class Layers;
 //
 // The kind of file is recognized by its first bytes when reading, and by its ending when writing. A
 // checkpoint's folder (checkpoint_folder.h), written by any number of ranks, may be given instead
-// of a file to read; its weights are used. No code in a file is executed and nothing is trusted:
-// only tensors and plain containers are read from a pickle, any other name in it is an error, and
-// no size is used before it is compared with the file's. Files of torch.save before version 1.6 and
-// TorchScript programs are errors with a hint on converting them in Python.
+// of a file to read; its weights are used. So may a folder of DeepSpeed's, of
+// torch.distributed.checkpoint, or of Hugging Face (model.safetensors.index.json). No code in a
+// file is executed and nothing is trusted: only tensors and plain containers are read from a
+// pickle, any other name in it is an error, and no size is used before it is compared with the
+// file's. Files of torch.save before version 1.6 and TorchScript programs are errors with a hint on
+// converting them in Python.
 namespace trestle::checkpoint {
 
 struct StoredTensor {
@@ -72,11 +75,10 @@ struct LoadReport {
 };
 
 // Copies the file's tensors into those of `into` in place, by name, for any devices and strides.
-// The bytes of a safetensors file are read directly into CPU parameters. Floating types are
-// converted, as in Python's load_state_dict; a missing "num_batches_tracked" is allowed, as there.
-// Throws FormatError with all names and shapes that do not match, before anything is copied;
-// without `strict` too if nothing matches. If the file cannot be read to its end, some tensors have
-// been copied.
+// Floating types are converted, as in Python's load_state_dict; a missing "num_batches_tracked" is
+// allowed, as there. Throws FormatError with all names and shapes that do not match; without
+// `strict` too if nothing matches. All tensors are read to the CPU and checked before the first is
+// copied: after any error, nothing has been changed.
 LoadReport load_weights(const NamedTensors& into, const std::filesystem::path& path,
                         const LoadOptions& options = {});
 // The same for a model's parameters and buffers.
@@ -100,5 +102,14 @@ void check_weights_ending(const std::filesystem::path& path);
 // another ending, and like write_tensors().
 void write_weights(const std::filesystem::path& path, const NamedTensors& tensors,
                    const std::map<std::string, std::string>& metadata = {});
+
+// Writes tensors as a folder that Hugging Face's from_pretrained() reads: safetensors files of at
+// most `largest_file` bytes of tensors each (a larger tensor has its own file) and
+// model.safetensors.index.json, or model.safetensors alone if one file is enough. The folder
+// appears as a whole. Throws UsageError for a folder that exists and is not empty, and like
+// write_tensors().
+void write_weights_folder(const std::filesystem::path& folder, const NamedTensors& tensors,
+                          Bytes largest_file,
+                          const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace trestle::checkpoint

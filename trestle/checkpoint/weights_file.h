@@ -29,17 +29,21 @@ class WeightsFile {
   const std::vector<std::string>& others() const { return others_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
-  // Reads tensor number `tensor` of the file into a tensor of the same shape, on any device, with
-  // any strides, and of any floating type.
+  // A tensor of the same shape as tensor number `tensor` of the file, on any device, with any
+  // strides, and of any floating type.
   struct Read {
     std::size_t tensor = 0;
     at::Tensor into;
   };
-  virtual void read(std::vector<Read> reads) const = 0;
+  // Reads all, and copies then: if the file cannot be read, nothing has been changed.
+  void read(const std::vector<Read>& reads) const;
   // Reads all into new CPU tensors.
-  virtual NamedTensors read() const = 0;
+  NamedTensors read() const;
 
  protected:
+  // Reads these tensors into new CPU tensors of the stored types. They may share memory.
+  virtual std::vector<at::Tensor> load(const std::vector<std::size_t>& tensors) const = 0;
+
   std::vector<StoredTensor> tensors_;
   std::vector<std::string> others_;
   std::map<std::string, std::string> metadata_;

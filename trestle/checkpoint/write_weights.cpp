@@ -12,6 +12,7 @@
 #include "trestle/checkpoint/files/pickled_state_dict.h"
 #include "trestle/checkpoint/files/weight_names.h"
 #include "trestle/checkpoint/weights.h"
+#include "trestle/checkpoint/write_archive.h"
 
 namespace trestle::checkpoint {
 
@@ -31,8 +32,11 @@ std::vector<TensorToPickle> described(const NamedTensors& tensors) {
   return all;
 }
 
+}  // namespace
+
 // Uses libtorch's own writer, as torch.save does.
-void write_archive(std::ostream& out, const std::string& pickle, const NamedTensors& tensors) {
+void write_archive(std::ostream& out, const std::string& pickle, std::size_t tensors,
+                   const std::function<at::Tensor(std::size_t)>& tensor) {
   caffe2::serialize::PyTorchStreamWriter writer([&out](const void* bytes, std::size_t count) {
     out.write(static_cast<const char*>(bytes), static_cast<std::streamsize>(count));
     return count;
@@ -40,15 +44,13 @@ void write_archive(std::ostream& out, const std::string& pickle, const NamedTens
   writer.writeRecord("data.pkl", pickle.data(), pickle.size());
   const std::string_view order = "little";
   writer.writeRecord("byteorder", order.data(), order.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
+  for (std::size_t i = 0; i < tensors; ++i) {
     // One tensor at a time, so that a device's tensors are never all on the host at once.
-    const at::Tensor rows = tensors[i].second.detach().to(at::kCPU).resolve_neg().contiguous();
+    const at::Tensor rows = tensor(i).detach().to(at::kCPU).resolve_neg().contiguous();
     writer.writeRecord(text("data/", i), rows.const_data_ptr(), rows.nbytes());
   }
   writer.writeEndOfFile();
 }
-
-}  // namespace
 
 void check_weights_ending(const std::filesystem::path& path) {
   const std::string ending = path.extension().string();
@@ -76,7 +78,9 @@ void write_weights(const std::filesystem::path& path, const NamedTensors& tensor
   check_weights_ending(path);
   if (path.extension() == safetensors_ending) return write_tensors(path, tensors, metadata);
   const std::string pickle = format_pickle(described(tensors));
-  write_file(path, [&](std::ostream& out) { write_archive(out, pickle, tensors); });
+  write_file(path, [&](std::ostream& out) {
+    write_archive(out, pickle, tensors.size(), [&](std::size_t i) { return tensors[i].second; });
+  });
 }
 
 }  // namespace trestle::checkpoint

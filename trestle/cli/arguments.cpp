@@ -56,10 +56,15 @@ void need_folder_for(const fs::path& file, const std::string& flag) {
                    {.hint = text("Create it first: mkdir -p ", folder.string())});
 }
 
+void add_overwrite_flag(Verb verb, Overwrite& overwrite) {
+  verb.add_switch(
+      "--overwrite", [&overwrite] { overwrite = Overwrite::Allow; },
+      "Replace files that exist already; without it they are refused");
+}
+
 std::string exit_codes() {
   return "Exit codes: 0 success; 1 failure; 2 invalid request (a flag, a recipe, a value, a "
-         "missing "
-         "file);\n130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.";
+         "missing file); 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.";
 }
 
 std::string examples(const std::vector<std::string>& lines) {

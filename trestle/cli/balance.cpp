@@ -9,16 +9,20 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/base/utf8.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/layer_costs.h"
 #include "trestle/train/progress/progress.h"
+#include "trestle/train/run_folder/result_files.h"
 #include "trestle/view/cut_picture.h"
 
 namespace trestle::cli {
@@ -32,6 +36,7 @@ struct BalanceArguments {
   std::string save;
   std::string profile;
   std::string svg;
+  Overwrite overwrite = Overwrite::Refuse;
   bool json = false;
 };
 
@@ -48,7 +53,8 @@ Cut cut_of(const recipe::Recipe& recipe, const train::LayerCosts& costs, const s
   Cut cut;
   cut.balance = by == "time"   ? plan::balance_by_time(costs.profile, stages)
                 : by == "size" ? plan::balance_by_size(costs.profile, stages, costs.sizes)
-                               : plan::balance_within(costs.profile, costs.budgets, costs.sizes);
+                               : plan::balance_within(costs.profile, costs.budgets, costs.sizes,
+                                                      train::device_numbers(costs));
   int first = 0;
   for (const int layers : cut.balance) {
     double seconds = 0;
@@ -64,46 +70,76 @@ Cut cut_of(const recipe::Recipe& recipe, const train::LayerCosts& costs, const s
   return cut;
 }
 
-std::string bar(double share) {
-  constexpr int width = 16;
+std::string bar(double share, int width) {
   std::string line;
   for (int i = 0; i < static_cast<int>(share * width + 0.5); ++i) line += "━";
   return line.empty() ? line : "  " + line;
 }
 
-void print_table(const train::LayerCosts& costs, const Cut& cut) {
+// Leaves out the middle of a long name, because the ends identify nested layers.
+std::string shortened(const std::string& name, int columns) {
+  if (columns_of(name) <= columns) return name;
+  std::vector<std::string> letters;
+  for (std::string_view rest = name; !rest.empty();) {
+    const std::size_t bytes = std::max<std::size_t>(utf8_length(rest, 0), 1);
+    letters.emplace_back(rest.substr(0, bytes));
+    rest.remove_prefix(bytes);
+  }
+  const auto head = static_cast<std::size_t>((columns - 1) / 2);
+  const std::size_t tail = static_cast<std::size_t>(columns - 1) - head;
+  std::string out;
+  for (std::size_t i = 0; i < head; ++i) out += letters[i];
+  out += "…";
+  for (std::size_t i = letters.size() - tail; i < letters.size(); ++i) out += letters[i];
+  return out;
+}
+
+std::string stage_line(const train::LayerCosts& costs, const Cut& cut, std::size_t stage) {
+  std::string line = text(
+      "── stage ", stage, " · ", costs.devices[stage], " · ", counted(cut.balance[stage], "layer"),
+      " · ", format_duration(cut.seconds[stage]), " · ", format_bytes(cut.bytes[stage]));
+  if (costs.budgets[stage] > 0) line += " of " + format_bytes(costs.budgets[stage]);
+  if (std::ranges::count(costs.devices, costs.devices[stage]) > 1) line += " (shared)";
+  return line;
+}
+
+void print_table(const train::LayerCosts& costs, const Cut& cut, int columns) {
   const auto& layers = costs.profile.layers;
-  std::size_t widest = 5;
+  constexpr int number = 6, time = 10, bytes = 13, most_bar = 16;
+  constexpr int fixed = number + 2 * time + 2 * bytes;
+  int name = 5;
   double slowest = 0;
   for (const auto& layer : layers) {
-    widest = std::max(widest, layer.name.size());
+    name = std::max(name, columns_of(layer.name));
     slowest = std::max(slowest, layer.forward + layer.backward);
   }
+  name = std::min(name, std::max(columns - fixed, 12));
+  const int bar_width = std::clamp(columns - fixed - name - 2, 0, most_bar);
   const auto column = [](const std::string& words, int width) {
-    std::cout << std::setw(width) << std::right << words;
+    std::cout << std::string(static_cast<std::size_t>(std::max(width - columns_of(words), 0)), ' ')
+              << words;
   };
-  std::cout << std::setw(static_cast<int>(widest) + 6) << std::left << "layer";
-  for (const char* name : {"forward", "backward"}) column(name, 11);
-  for (const char* name : {"weights", "kept inside"}) column(name, 13);
+  std::cout << std::setw(number + name) << std::left << "layer";
+  for (const char* head : {"forward", "backward"}) column(head, time);
+  for (const char* head : {"weights", "kept inside"}) column(head, bytes);
   std::cout << "\n";
   std::size_t next = 0;
   int first = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (static_cast<int>(i) == first) {
-      std::cout << "── stage " << next << " · " << counted(cut.balance[next], "layer") << " · "
-                << format_duration(cut.seconds[next]) << " · " << format_bytes(cut.bytes[next]);
-      if (costs.budgets[next] > 0) std::cout << " of " << format_bytes(costs.budgets[next]);
-      std::cout << "\n";
+      std::cout << folded(stage_line(costs, cut, next), columns, 3) << "\n";
       first += cut.balance[next++];
     }
     const auto& layer = layers[i];
-    std::cout << std::setw(4) << std::right << i << "  " << std::setw(static_cast<int>(widest))
-              << std::left << layer.name;
-    column(format_duration(layer.forward), 11);
-    column(format_duration(layer.backward), 11);
-    column(format_bytes(layer.parameters), 13);
-    column(format_bytes(layer.inner), 13);
-    std::cout << bar(slowest > 0 ? (layer.forward + layer.backward) / slowest : 0) << "\n";
+    const std::string shown = shortened(layer.name, name);
+    std::cout << std::setw(number - 2) << std::right << i << "  " << shown;
+    column("", name - columns_of(shown));
+    column(format_duration(layer.forward), time);
+    column(format_duration(layer.backward), time);
+    column(format_bytes(layer.parameters), bytes);
+    column(format_bytes(layer.inner), bytes);
+    std::cout << bar(slowest > 0 ? (layer.forward + layer.backward) / slowest : 0, bar_width)
+              << "\n";
   }
 }
 
@@ -122,11 +158,21 @@ std::string peaks_line(const train::LayerCosts& costs, const Cut& cut) {
     const auto peak = peak_of(costs, cut, stage);
     if (!peak || std::find(costs.devices.begin(), before, costs.devices[stage]) != before) continue;
     const Bytes budget = costs.budgets[stage];
-    parts.push_back(text(costs.devices[stage], " ", format_bytes(*peak),
-                         budget > 0 ? " of " + format_bytes(budget) : "",
-                         budget > 0 && *peak > budget ? ": may not fit" : ""));
+    const bool fits = budget == 0 || *peak <= budget;
+    parts.push_back(fits ? text(costs.devices[stage], " ", format_bytes(*peak),
+                                budget > 0 ? " of " + format_bytes(budget) : "")
+                         : text(costs.devices[stage], " may not fit: needs ", format_bytes(*peak),
+                                ", has ", format_bytes(budget)));
   }
   return join(parts, " · ");
+}
+
+// JSON without its line ends and indents; within texts JSON has no line ends.
+std::string on_one_line(const std::string& json) {
+  std::vector<std::string> lines;
+  for (const std::string& line : split(json, '\n'))
+    if (std::string words = trim(line); !words.empty()) lines.push_back(std::move(words));
+  return join(lines, " ");
 }
 
 void print_json(const train::LayerCosts& costs, const Cut& cut) {
@@ -135,14 +181,12 @@ void print_json(const train::LayerCosts& costs, const Cut& cut) {
     const auto peak = peak_of(costs, cut, stage);
     peaks.push_back(peak ? text(*peak) : "null");
   }
-  std::string profile = plan::to_json(costs.profile);
-  profile.pop_back();
   std::cout << "{\"balance\": [" << join(cut.balance, ", ") << "], \"stage_seconds\": ["
             << join(cut.seconds, ", ") << "], \"stage_bytes\": [" << join(cut.bytes, ", ")
             << "], \"predicted_step_seconds\": " << schedule::makespan(cut.predicted)
             << ", \"predicted_idle\": " << schedule::idle_share_of_makespan(cut.predicted)
-            << ", \"predicted_peak_bytes\": [" << join(peaks, ", ") << "], \"profile\": " << profile
-            << "}\n";
+            << ", \"predicted_peak_bytes\": [" << join(peaks, ", ")
+            << "], \"profile\": " << on_one_line(plan::to_json(costs.profile)) << "}\n";
 }
 
 std::string prediction(const recipe::Recipe& recipe, const Cut& cut) {
@@ -155,10 +199,10 @@ std::string prediction(const recipe::Recipe& recipe, const Cut& cut) {
 }
 
 void print_step_prediction(const recipe::Recipe& recipe, const train::LayerCosts& costs,
-                           const Cut& cut) {
-  std::cout << prediction(recipe, cut) << "\n";
+                           const Cut& cut, int columns) {
+  std::cout << folded(prediction(recipe, cut), columns, 2) << "\n";
   const std::string peaks = peaks_line(costs, cut);
-  if (!peaks.empty()) std::cout << "predicted peaks: " << peaks << "\n";
+  if (!peaks.empty()) std::cout << folded("predicted peaks: " + peaks, columns, 2) << "\n";
 }
 
 view::CutPicture picture_of(const recipe::Recipe& recipe, const train::LayerCosts& costs,
@@ -194,7 +238,7 @@ view::CutPicture picture_of(const recipe::Recipe& recipe, const train::LayerCost
 plan::LayerProfile read_profile(const std::string& file) {
   need_file(file, "--profile");
   try {
-    return plan::layer_profile_from_json(read_file(file));
+    return plan::layer_profile_from_json(read_text_file(file));
   } catch (const FormatError& error) {
     throw UsageError(text(file, ": ", error.what()),
                      {.hint = "Measure it again: trestle balance RECIPE --save FILE."});
@@ -222,8 +266,11 @@ void check_balance_files(const BalanceArguments& arguments) {
   };
   ends_in(arguments.svg, ".svg", "--svg");
   ends_in(arguments.save, ".json", "--save");
-  if (!arguments.svg.empty()) need_folder_for(arguments.svg, "--svg");
-  if (!arguments.save.empty()) need_folder_for(arguments.save, "--save");
+  for (const auto& [file, flag] : {std::pair(arguments.svg, "--svg"), {arguments.save, "--save"}}) {
+    if (file.empty()) continue;
+    need_folder_for(file, flag);
+    train::refuse_replacing({file}, arguments.overwrite, flag);
+  }
 }
 
 int perform_balance(const BalanceArguments& arguments, const RunOptions& options) {
@@ -239,13 +286,17 @@ int perform_balance(const BalanceArguments& arguments, const RunOptions& options
     print_json(costs, cut);
     return 0;
   }
-  std::cout << recipe.model.name << " · " << counted(std::ssize(costs.profile.layers), "layer")
-            << " · " << counted(costs.examples, "example") << " per micro-batch, "
-            << counted(costs.sizes.micro_batches, "micro-batch", "micro-batches")
-            << " in flight · cut by "
-            << (arguments.by == "both" ? "time, within the budgets" : arguments.by) << "\n";
-  print_table(costs, cut);
-  print_step_prediction(recipe, costs, cut);
+  const int columns = columns_for_text(STDOUT_FILENO);
+  std::cout << folded(text(recipe.model.name, " · ",
+                           counted(std::ssize(costs.profile.layers), "layer"), " · ",
+                           counted(costs.examples, "example"), " per micro-batch, ",
+                           counted(costs.sizes.micro_batches, "micro-batch", "micro-batches"),
+                           " in flight · cut by ",
+                           arguments.by == "both" ? "time, within the budgets" : arguments.by),
+                      columns, 2)
+            << "\n";
+  print_table(costs, cut, columns);
+  print_step_prediction(recipe, costs, cut, columns);
   std::cout << "balance = [" << join(cut.balance, ", ") << "]\n";
   for (const std::string& file : {arguments.save, arguments.svg})
     if (!file.empty()) std::cout << "wrote " << file << "\n";
@@ -275,7 +326,9 @@ void add_balance(Verb app, const RunOptions& options) {
       .type("FILE")
       .excludes("--save");
   verb.add("--svg", arguments->svg, "Draw the layers and the cut").type("FILE");
-  verb.add_switch("--json", arguments->json, "Print the cut and the measurements as JSON");
+  add_overwrite_flag(verb, arguments->overwrite);
+  verb.add_switch("--json", arguments->json,
+                  "Print the cut and the measurements as one JSON object");
   verb.footer(
       examples({"trestle balance recipes/unet_quick.toml",
                 "trestle balance recipes/unet_quick.toml --by size",

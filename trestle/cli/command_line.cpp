@@ -1,71 +1,25 @@
 #include "trestle/cli/command_line.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <charconv>
-#include <sstream>
 
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
+#include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
+#include "trestle/cli/help.h"
+#include "trestle/cli/parse_errors.h"
 
 namespace trestle::cli {
 
 namespace {
 
-const CLI::App& chosen_app(const CLI::App& app) {
-  const auto verbs = app.get_subcommands();
-  return verbs.empty() ? app : chosen_app(*verbs[0]);
-}
-
 std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
-// "unknown flag '--epoch'; did you mean '--epochs'? See trestle train --help.", for the first
-// unknown word.
-std::string unknown_argument(const CLI::App& app, const std::vector<std::string>& words) {
-  const CLI::App& verb = chosen_app(app);
-  const std::string word = words.empty() ? "" : split(words[0], '=')[0];
-  std::vector<std::string> known;
-  if (!word.empty() && word[0] == '-') {
-    for (const CLI::Option* option : verb.get_options())
-      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  } else {
-    for (const CLI::App* inner : verbs_of(verb)) known.push_back(inner->get_name());
-  }
-  const std::string path = verb.get_parent() == nullptr ? "trestle" : "trestle " + verb.get_name();
-  const std::string what = word[0] == '-'  ? "unknown flag"
-                           : known.empty() ? "unexpected argument"
-                                           : "unknown verb";
-  if (std::find(known.begin(), known.end(), word) != known.end())
-    return text("'", word, "' is a flag, but comes after '--': put it before. See ", path,
-                " --help.");
-  const std::string meant = did_you_mean(word, known);
-  return text(what, " '", word, "'", meant.empty() ? "." : meant, " See ", path, " --help.");
-}
-
-// The usual spelling of a flag: the last one without '_' and '.'.
-std::string flag_as_typed(const CLI::App& verb, const std::string& first) {
-  for (const CLI::Option* option : verb.get_options()) {
-    if (option->get_name() != first) continue;
-    for (const std::string& name : option->get_lnames())
-      if (name.find('.') == std::string::npos && name.find('_') == std::string::npos)
-        return "--" + name;
-  }
-  return first;
-}
-
-// Rewrites CLI11's message about a flag without a value or with too many; it begins with the flag's
-// first name. Other messages are returned unchanged.
-std::string count_mismatch(const CLI::App& app, const std::string& what) {
-  const std::string first = what.substr(0, what.find(':'));
-  if (!first.starts_with("--")) return what;
-  const std::string flag = flag_as_typed(chosen_app(app), first);
-  if (what.ends_with("missing")) return text(flag, " needs a value: ", flag, " VALUE");
-  if (what.find("At Most 1 required") != std::string::npos)
-    return text(flag, " is given more than once");
-  return what;
 }
 
 std::vector<std::string> words_of(const CLI::App& verb) {
@@ -97,7 +51,13 @@ Flag& Flag::required() {
 }
 
 Flag& Flag::one_of(const std::vector<std::string>& values) {
-  option_->check(CLI::IsMember(values));
+  const auto known = [values, name = option_->get_name()](const std::string& word) {
+    if (std::find(values.begin(), values.end(), word) == values.end())
+      throw UsageError(text(name, " must be ", or_list(values), ", not '", word, "'",
+                            did_you_mean(word, values)));
+    return std::string();
+  };
+  option_->check(known);
   return *this;
 }
 
@@ -111,41 +71,51 @@ Flag& Flag::group(const std::string& heading) {
   return *this;
 }
 
+Flag& Flag::rare() {
+  state_->rare.insert(option_);
+  return *this;
+}
+
 Flag& Flag::one_value_each() {
   option_->allow_extra_args(false);
   return *this;
 }
 
 Verb Verb::add_verb(const std::string& name, const std::string& help) {
-  return {app_->add_subcommand(name, help), chosen_};
+  return {app_->add_subcommand(name, help), state_};
 }
 
 void Verb::require_verb() { app_->require_subcommand(1); }
 
 Flag Verb::add(const std::string& name, std::string& value, const std::string& help) {
-  return {app_, app_->add_option(name, value, help)};
+  return {app_, app_->add_option(name, value, help), state_};
 }
 
 Flag Verb::add(const std::string& name, std::optional<std::string>& value,
                const std::string& help) {
-  return {app_, app_->add_option(name, value, help)};
+  return {app_, app_->add_option(name, value, help), state_};
 }
 
 Flag Verb::add(const std::string& name, std::vector<std::string>& values, const std::string& help) {
-  return {app_, app_->add_option(name, values, help)};
+  return {app_, app_->add_option(name, values, help), state_};
 }
 
 Flag Verb::add(const std::string& name, std::filesystem::path& value, const std::string& help) {
-  return {app_, app_->add_option(name, value, help)};
+  return {app_, app_->add_option(name, value, help), state_};
 }
 
 Flag Verb::add(const std::string& name, const std::function<void(const std::string&)>& set,
                const std::string& help) {
-  return {app_, app_->add_option_function<std::string>(name, set, help)};
+  return {app_, app_->add_option_function<std::string>(name, set, help), state_};
 }
 
 Flag Verb::add_switch(const std::string& name, bool& value, const std::string& help) {
-  return {app_, app_->add_flag(name, value, help)};
+  return {app_, app_->add_flag(name, value, help), state_};
+}
+
+Flag Verb::add_switch(const std::string& name, const std::function<void()>& set,
+                      const std::string& help) {
+  return {app_, app_->add_flag_callback(name, set, help), state_};
 }
 
 Flag Verb::add_number(const std::string& name, Range range,
@@ -155,17 +125,17 @@ Flag Verb::add_number(const std::string& name, Range range,
     const char* const end = word.data() + word.size();
     const auto [behind, error] = std::from_chars(word.data(), end, number);
     if (error != std::errc() || behind != end || number < range.smallest || number > range.largest)
-      throw CLI::ValidationError(text(name, " must be a whole number from ", range.smallest, " to ",
-                                      range.largest, ", not '", word, "'"));
+      throw UsageError(text(name, " must be a whole number from ", range.smallest, " to ",
+                            range.largest, ", not '", word, "'"));
     set(number);
   };
-  return {app_, app_->add_option_function<std::string>(name, read, help)};
+  return {app_, app_->add_option_function<std::string>(name, read, help), state_};
 }
 
 void Verb::footer(const std::string& text) { app_->footer(text); }
 
 void Verb::action(Action run) {
-  app_->callback([chosen = chosen_, run = std::move(run)] { *chosen = run; });
+  app_->callback([state = state_, run = std::move(run)] { state->chosen = run; });
 }
 
 bool Verb::given(const std::string& flag) const { return app_->get_option(flag)->count() > 0; }
@@ -178,35 +148,41 @@ bool Verb::takes_value(const std::string& flag) const {
 CommandLine::CommandLine(const std::string& description, const std::string& name,
                          const std::string& version)
     : app_(std::make_unique<CLI::App>(description, name)) {
-  app_->set_version_flag("--version", version);
+  app_->set_help_flag("-h,--help", "Print this help");
+  app_->set_help_all_flag("--help-all", "Print the help with every flag");
+  app_->set_version_flag("--version", version, "Print the version");
   app_->require_subcommand(0, 1);
 }
 
 CommandLine::~CommandLine() = default;
 
-Verb CommandLine::root() { return {app_.get(), &chosen_}; }
+Verb CommandLine::root() { return {app_.get(), &state_}; }
 
-Verb CommandLine::verb(const std::string& name) { return {app_->get_subcommand(name), &chosen_}; }
+Verb CommandLine::verb(const std::string& name) { return {app_->get_subcommand(name), &state_}; }
 
 CommandLine::Parsed CommandLine::parse(int argc, char** argv) {
   using Kind = Parsed::Kind;
-  const auto printed = [&](const CLI::Error& what) -> Parsed {
-    std::ostringstream out;
-    app_->exit(what, out);
-    return {Kind::Print, out.str()};
+  const auto refused = [](const ParseMessage& message) -> Parsed {
+    return {Kind::Error, message.text, message.hint};
+  };
+  const auto help = [&](HelpLevel level) -> Parsed {
+    const std::vector<std::string> unknown = app_->remaining(true);
+    if (is_unknown_verb(*app_, unknown)) return refused(unknown_argument(*app_, unknown));
+    return {Kind::Print, help_of(level)};
   };
   try {
     app_->parse(argc, argv);
+  } catch (const CLI::CallForAllHelp&) {
+    return help(HelpLevel::All);
   } catch (const CLI::CallForHelp&) {
-    return printed(CLI::CallForHelp());
+    return help(HelpLevel::Usual);
   } catch (const CLI::CallForVersion& version) {
-    return printed(version);
+    return {Kind::Print, text(version.what(), "\n")};
   } catch (const CLI::ExtrasError&) {
-    return {Kind::Error, unknown_argument(*app_, app_->remaining(true))};
-  } catch (const CLI::ArgumentMismatch& error) {
-    return {Kind::Error, count_mismatch(*app_, error.what())};
+    return refused(unknown_argument(*app_, app_->remaining(true)));
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return printed(error);
+    return refused(parse_message(*app_, error));
+  } catch (const UsageError& error) {  // of a flag's value
     return {Kind::Error, error.what()};
   }
   return {};
@@ -217,7 +193,13 @@ std::string CommandLine::chosen_verb() const {
   return verbs.empty() ? "" : verbs[0]->get_name();
 }
 
-std::string CommandLine::help() const { return app_->help(); }
+std::string CommandLine::help() const { return help_of(HelpLevel::Usual); }
+
+std::string CommandLine::help_of(HelpLevel level) const {
+  return help_text(
+      chosen_app(*app_),
+      {.columns = columns_for_text(STDOUT_FILENO), .level = level, .rare = state_.rare});
+}
 
 void CommandLine::refuse_empty_values() const {
   for (const CLI::Option* option : chosen_app(*app_).get_options()) {

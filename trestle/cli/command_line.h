@@ -5,17 +5,21 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-// Verbs and flags of the command line. command_line.cpp is the only source that includes CLI11.
+// Verbs and flags of the command line. Only command_line.cpp, help.cpp and parse_errors.cpp include
+// CLI11.
 namespace CLI {
 class App;
 class Option;
 }  // namespace CLI
 
 namespace trestle::cli {
+
+enum class HelpLevel;
 
 // Runs a verb after its arguments are parsed. Returns the exit code.
 using Action = std::function<int()>;
@@ -24,21 +28,30 @@ struct Range {
   std::int64_t smallest, largest;
 };
 
+// Shared by a command line and its verbs.
+struct CommandState {
+  Action chosen = {};
+  std::set<const CLI::Option*> rare = {};  // flags that only --help-all lists
+};
+
 // A flag that was just added; all functions return it again.
 class Flag {
  public:
-  Flag(CLI::App* app, CLI::Option* option) : app_(app), option_(option) {}
+  Flag(CLI::App* app, CLI::Option* option, CommandState* state)
+      : app_(app), option_(option), state_(state) {}
 
   Flag& type(const std::string& name);  // the value's name in --help, for example FILE
   Flag& required();
   Flag& one_of(const std::vector<std::string>& values);
   Flag& excludes(const std::string& flag);  // a flag of the same verb, added before
   Flag& group(const std::string& heading);  // its heading in --help
+  Flag& rare();                             // --help-all lists it, --help does not
   Flag& one_value_each();                   // a flag with a vector: one value each time it is given
 
  private:
   CLI::App* app_;
   CLI::Option* option_;
+  CommandState* state_;
 };
 
 // A verb: a handle that may be copied. The variables behind its flags must live as long as the
@@ -50,7 +63,7 @@ class Flag {
 //   verb.action([json] { return diagnose(*json); });
 class Verb {
  public:
-  Verb(CLI::App* app, Action* chosen) : app_(app), chosen_(chosen) {}
+  Verb(CLI::App* app, CommandState* state) : app_(app), state_(state) {}
 
   Verb add_verb(const std::string& name, const std::string& help);
   void require_verb();
@@ -63,6 +76,8 @@ class Verb {
   Flag add(const std::string& name, const std::function<void(const std::string&)>& set,
            const std::string& help);
   Flag add_switch(const std::string& name, bool& value, const std::string& help);
+  Flag add_switch(const std::string& name, const std::function<void()>& set,
+                  const std::string& help);
   // A whole number, read as recipes read theirs: 010 is ten, and a number out of the range is an
   // error. (CLI11's own numbers read 010 as eight, and wrap or clamp what is out of range.)
   Flag add_number(const std::string& name, Range range,
@@ -77,7 +92,7 @@ class Verb {
 
  private:
   CLI::App* app_;
-  Action* chosen_;
+  CommandState* state_;
 };
 
 class CommandLine {
@@ -93,12 +108,13 @@ class CommandLine {
   struct Parsed {
     enum class Kind { Run, Print, Error } kind = Kind::Run;
     std::string text = {};  // help or version to print, or the error
+    std::string hint = {};  // the error's remedy
   };
   Parsed parse(int argc, char** argv);
 
   // After parse(): the name of the chosen verb and its action; "" and no action if none was given.
   std::string chosen_verb() const;
-  const Action& chosen_action() const { return chosen_; }
+  const Action& chosen_action() const { return state_.chosen; }
   std::string help() const;
   // Throws UsageError for a flag of the chosen verb with an empty value, as of --out "$NOT_SET".
   // Fields of a recipe may be empty, which selects their default.
@@ -109,8 +125,10 @@ class CommandLine {
   std::vector<std::pair<std::string, std::vector<std::string>>> words() const;
 
  private:
+  std::string help_of(HelpLevel level) const;
+
   std::unique_ptr<CLI::App> app_;
-  Action chosen_;
+  CommandState state_;
 };
 
 }  // namespace trestle::cli

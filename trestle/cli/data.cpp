@@ -7,11 +7,13 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/cli/interrupt.h"
+#include "trestle/cli/json.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/data/files/npy.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/data_sets/find_data.h"
+#include "trestle/train/example_check.h"
 #include "trestle/train/field_help.h"
 #include "trestle/train/progress/bar.h"
 
@@ -50,9 +52,10 @@ int synthesize(const std::string& kind, train::Synthesis wanted) {
 
 // The fields of a recipe that are flags of `data check`.
 const std::vector<std::string> check_fields = {
-    "data.images",       "data.input_array", "data.target_array", "data.masks", "data.folder",
-    "data.mask_suffix",  "data.mask_values", "data.mask_ignore",  "data.scale", "data.image_width",
-    "data.image_height", "model.channels",   "model.classes"};
+    "data.images",    "data.input_array", "data.target_array", "data.masks",
+    "data.folder",    "data.mask_suffix", "data.mask_values",  "data.mask_ignore",
+    "data.scale",     "data.image_width", "data.image_height", "data.spacing",
+    "model.channels", "model.classes"};
 
 std::string flag_of(const std::string& key) {
   std::string flag = "--" + key;
@@ -72,9 +75,33 @@ void refuse_flags_of_others(const Verb& verb, const train::DataSet& set) {
 
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
-// `what` is the name of a data set, or the file of a recipe.
-int check_data_set(const Verb& verb, const std::string& what, const Changes& changes,
-                   const train::UserParts& own) {
+void print_report(const data::CheckReport& report, bool synthetic) {
+  std::cout << counted(report.count, "good example") << (synthetic ? ", synthetic\n" : "\n");
+  for (const auto& [size, count] : report.sizes)
+    std::cout << "  " << count << " of " << size << "\n";
+  for (const std::string& note : report.notes) std::cout << note << "\n";
+  std::cout << std::flush;
+}
+
+// A training of the recipe refuses data that its model or its loss does not take.
+void add_problem_of_model(const recipe::Recipe& recipe, const models::OwnModels& models,
+                          const train::UserParts& own, data::CheckReport& report) {
+  if (recipe.model.name.empty()) return;
+  const std::string problem = train::problem_of_model(recipe, models, own);
+  if (problem.empty()) return;
+  const auto same = [&](const std::string& known) { return known.starts_with(problem); };
+  if (std::ranges::none_of(report.problems, same)) report.problems.push_back(problem);
+}
+
+struct CheckArguments {
+  std::string what;  // the name of a data set, or the file of a recipe
+  Changes changes;
+  bool json = false;
+};
+
+int check_data_set(const Verb& verb, const CheckArguments& arguments, const RunOptions& options) {
+  const auto& [what, changes, json] = arguments;
+  const train::UserParts own = user_parts_of(options);
   recipe::Recipe recipe;
   if (what.ends_with(".toml"))
     recipe = recipe::read_recipe(what);
@@ -99,13 +126,19 @@ int check_data_set(const Verb& verb, const std::string& what, const Changes& cha
     else
       need_folder(paths[i], named);
   }
-  const data::CheckReport report = train::check_data(recipe, train::count_bar("checked"), own);
-  std::cout << counted(report.count, "good example")
-            << (train::synthetic_data_of(recipe, own) ? ", synthetic\n" : "\n");
-  for (const auto& [size, count] : report.sizes)
-    std::cout << "  " << count << " of " << size << "\n";
-  for (const std::string& note : report.notes) std::cout << note << "\n";
-  std::cout << std::flush;
+  data::CheckReport report =
+      train::check_data(recipe, json ? data::CheckProgress() : train::count_bar("checked"), own);
+  add_problem_of_model(recipe, options.models, own, report);
+  const bool synthetic = train::synthetic_data_of(recipe, own).has_value();
+  if (json)
+    std::cout << to_json(CheckedData{.good = report.count,
+                                     .synthetic = synthetic,
+                                     .sizes = report.sizes,
+                                     .notes = report.notes,
+                                     .problems = report.problems})
+              << std::endl;
+  else
+    print_report(report, synthetic);
   if (report.ok()) return 0;
   throw FormatError(text(counted(std::ssize(report.problems), "problem"), ":\n  ",
                          join(report.problems, "\n  ")));
@@ -135,46 +168,51 @@ void add_synthesize(Verb verb) {
             [wanted, side](std::int64_t n) { (*wanted).*side = static_cast<int>(n); }, help)
         .type("N");
   };
-  pixels("--width", &train::Synthesis::width, "carvana: width in pixels (default 1918)");
-  pixels("--height", &train::Synthesis::height, "carvana: height in pixels (default 1280)");
+  pixels("--width", &train::Synthesis::width,
+         "carvana, volumes: width in pixels (default 1918, 64)");
+  pixels("--height", &train::Synthesis::height,
+         "carvana, volumes: height in pixels (default 1280, 64)");
+  pixels("--depth", &train::Synthesis::depth, "volumes: number of slices (default 32)");
   make.add_number(
           "--seed", {0, 9'000'000'000'000'000'000},
           [wanted](std::int64_t n) { wanted->seed = static_cast<std::uint64_t>(n); },
           "The same seed gives the same files (default 42)")
       .type("N");
   make.footer(examples({"trestle data synthesize carvana --count 64 --out data/cars",
-                        "trestle data synthesize mnist --count 6000 --out data/digits"}));
+                        "trestle data synthesize mnist --count 6000 --out data/digits",
+                        "trestle data synthesize volumes --count 24 --out data/tubes"}));
   make.action([kind, wanted] { return synthesize(*kind, *wanted); });
 }
 
 void add_check(Verb verb, const RunOptions& options) {
   Verb check = verb.add_verb(
       "check", "Read every file and list every problem that would stop a training run");
-  auto what = std::make_shared<std::string>();
-  auto changes = std::make_shared<Changes>();
+  auto arguments = std::make_shared<CheckArguments>();
   std::string known = kinds(train::data_sets());
   for (const auto& [name, open] : options.data_sets)
     known += "\n  " + name + ": a data set of this program";
-  check.add("kind", *what, known + "\nor a recipe, NAME.toml").required().type("KIND");
+  check.add("kind", arguments->what, known + "\nor a recipe, NAME.toml").required().type("KIND");
   for (const std::string& name : check_fields) {
     const recipe::Field& field = *recipe::find_field(name);
     check
         .add(
             flag_of(field.key),
-            [changes, name](const std::string& value) { changes->emplace_back(name, value); },
+            [arguments, name](const std::string& value) {
+              arguments->changes.emplace_back(name, value);
+            },
             train::help_of(field))
         .type(name == "data.images" || name == "data.masks" || name == "data.folder" ? "DIR"
                                                                                      : "VALUE");
   }
+  check.add_switch("--json", arguments->json, "Print one JSON object");
   check.footer(examples(
       {"trestle data check carvana --images data/carvana/train_hq --masks data/carvana/train_masks",
        "trestle data check segmentation --images photos --masks masks --mask-suffix _mask",
+       "trestle data check volumes --images scans --masks labels --classes 3",
        "trestle data check classification --folder flowers",
        "trestle data check mnist --folder data/mnist",
        "trestle data check recipes/unet_carvana.toml"}));
-  check.action([check, what, changes, &options] {
-    return check_data_set(check, *what, *changes, user_parts_of(options));
-  });
+  check.action([check, arguments, &options] { return check_data_set(check, *arguments, options); });
 }
 
 }  // namespace

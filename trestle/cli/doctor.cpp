@@ -1,10 +1,14 @@
 #include <torch/cuda.h>
+#include <unistd.h>
 
 #include <iostream>
+#include <memory>
 
 #include "trestle/base/counted.h"
+#include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/cli/json.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/models/model.h"
@@ -17,33 +21,55 @@ namespace trestle::cli {
 
 namespace {
 
-int diagnose(const RunOptions& options) {
+Diagnosis diagnose(const RunOptions& options) {
   const train::Environment found = train::environment();
-  std::cout << "trestle   " << found.trestle << "\n"
-            << "libtorch  " << to_string(found.libtorch) << (found.libtorch.mkl ? ", MKL" : "")
-            << (found.libtorch.onednn ? ", oneDNN" : "") << "\n"
-            << "compiler  " << found.compiler << "\n"
-            << "system    " << found.system << "\n"
-            << "cpu       " << (found.cpu.empty() ? "unknown" : found.cpu) << ", "
-            << counted(found.cores, "core") << " available to this process\n"
-            << "memory    " << format_bytes(found.memory) << "\n"
-            << "devices   cpu; virtual:N (up to " << most_virtual_devices << " of any size); ";
-  const auto gpus = torch::cuda::device_count();
-  if (gpus > 0)
-    std::cout << "cuda:0 to cuda:" << gpus - 1 << "\n";
-  else
-    std::cout << "no GPU that this libtorch can use\n";
-  std::vector<std::string> schedules;
-  for (const auto& known : schedule::known_schedules()) schedules.push_back(known.name);
-  std::vector<std::string> models = models::model_names();
-  for (const auto& [name, make] : options.models) models.push_back(name);
   const train::UserParts own = user_parts_of(options);
-  std::cout << "schedules " << join(schedules, ", ") << "\n"
-            << "models    " << join(models, ", ") << "\n"
-            << "data sets " << train::data_set_names(own) << "\n"
-            << "losses    " << join(train::loss_names(own), ", ") << "\n"
-            << "metrics   " << join(train::metric_names(own), ", ") << std::endl;
-  return 0;
+  Diagnosis diagnosis{.trestle = found.trestle,
+                      .libtorch = to_string(found.libtorch),
+                      .mkl = found.libtorch.mkl,
+                      .onednn = found.libtorch.onednn,
+                      .compiler = found.compiler,
+                      .system = found.system,
+                      .cpu = found.cpu,
+                      .cores = found.cores,
+                      .memory = found.memory,
+                      .virtual_devices = most_virtual_devices,
+                      .gpus = static_cast<int>(torch::cuda::device_count()),
+                      .schedules = {},
+                      .models = models::model_names(),
+                      .data_sets = {},
+                      .losses = train::loss_names(own),
+                      .metrics = train::metric_names(own)};
+  for (const auto& known : schedule::known_schedules()) diagnosis.schedules.push_back(known.name);
+  for (const auto& [name, make] : options.models) diagnosis.models.push_back(name);
+  for (const std::string& name : split(train::data_set_names(own), ','))
+    diagnosis.data_sets.push_back(trim(name));
+  return diagnosis;
+}
+
+void print(const Diagnosis& found) {
+  const int columns = columns_for_text(STDOUT_FILENO);
+  const auto line = [&](std::string name, const std::string& words) {
+    constexpr int indent = 10;
+    name.resize(indent, ' ');
+    std::cout << wrapped(name + words, columns, indent) << "\n";
+  };
+  line("trestle", found.trestle);
+  line("libtorch", text(found.libtorch, found.mkl ? ", MKL" : "", found.onednn ? ", oneDNN" : ""));
+  line("compiler", found.compiler);
+  line("system", found.system);
+  line("cpu", text(found.cpu.empty() ? "unknown" : found.cpu, ", ", counted(found.cores, "core"),
+                   " available to this process"));
+  line("memory", format_bytes(found.memory));
+  line("devices", text("cpu; virtual:N (up to ", found.virtual_devices, " of any size); ",
+                       found.gpus > 0 ? text("cuda:0 to cuda:", found.gpus - 1)
+                                      : std::string("no GPU that this libtorch can use")));
+  line("schedules", join(found.schedules, ", "));
+  line("models", join(found.models, ", "));
+  line("data sets", join(found.data_sets, ", "));
+  line("losses", join(found.losses, ", "));
+  line("metrics", join(found.metrics, ", "));
+  std::cout << std::flush;
 }
 
 }  // namespace
@@ -51,8 +77,17 @@ int diagnose(const RunOptions& options) {
 void add_doctor(Verb app, const RunOptions& options) {
   Verb verb = app.add_verb(
       "doctor", "Show versions, devices, cores, memory, and the names that recipes can use");
-  verb.footer(examples({"trestle doctor"}));
-  verb.action([&options] { return diagnose(options); });
+  auto json = std::make_shared<bool>(false);
+  verb.add_switch("--json", *json, "Print one JSON object");
+  verb.footer(examples({"trestle doctor", "trestle doctor --json"}) + exit_codes());
+  verb.action([json, &options] {
+    const Diagnosis found = diagnose(options);
+    if (*json)
+      std::cout << to_json(found) << std::endl;
+    else
+      print(found);
+    return 0;
+  });
 }
 
 }  // namespace trestle::cli

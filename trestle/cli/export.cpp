@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "trestle/base/counted.h"
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/checkpoint/weights.h"
@@ -20,19 +21,29 @@ void add_export(Verb app) {
   verb.add("--out", arguments->out,
            "The file: .pt or .pth for torch.load, .safetensors for safetensors")
       .required()
-      .type("FILE");
+      .type("FILE_OR_FOLDER");
+  add_overwrite_flag(verb, arguments->overwrite);
   add_checkpoint_flag(verb, arguments->which);
   verb.add("--names", arguments->names,
            "The naming scheme of the tensors: " + join(checkpoint::name_table_names(), ", ") +
                " (default: trestle's own)")
       .type("WHOSE");
-  verb.footer(
-      examples(
-          {"trestle export runs/unet_quick --out unet.pt",
-           "trestle export runs/resnet18_mnist --out resnet18.pt --names torchvision",
-           "trestle export runs/unet_quick/last --out unet.safetensors",
-           "python3 -c 'import torch; print(torch.load(\"unet.pt\", weights_only=True).keys())'"}) +
-      exit_codes());
+  verb.add(
+          "--max-file-size",
+          [arguments](const std::string& words) {
+            arguments->largest_file = parse_bytes(words);
+            if (*arguments->largest_file == 0)
+              throw UsageError(text("--max-file-size ", words, ": a file must hold a byte"));
+          },
+          "Make --out a new folder for Hugging Face: safetensors files of at most this size (5GB), "
+          "and their index")
+      .type("SIZE");
+  verb.footer(examples({"trestle export runs/unet_quick --out unet.pt",
+                        "trestle export runs/resnet18_mnist --out resnet18.pt --names torchvision",
+                        "trestle export runs/unet_quick/last --out unet.safetensors",
+                        "trestle export runs/unet_quick --out unet_folder --max-file-size 2GB",
+                        "python3 -c 'import torch; print(torch.load(\"unet.pt\").keys())'"}) +
+              exit_codes());
   verb.action([verb, arguments] {
     need_folder_for(arguments->out, "--out");
     refuse_checkpoint_of_file(verb, arguments->from);

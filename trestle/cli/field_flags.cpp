@@ -19,13 +19,43 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> also_know
      {"train.batch", "--batch-size"},
      {"model.name", "--model"}}};
 
-// "--train.epochs,--epochs", and the field's other names.
+// The fields that --help lists; --help-all lists all.
+constexpr std::array<std::string_view, 27> common = {"model.name",
+                                                     "model.classes",
+                                                     "model.weights",
+                                                     "data.name",
+                                                     "data.images",
+                                                     "data.masks",
+                                                     "data.folder",
+                                                     "data.input_array",
+                                                     "data.target_array",
+                                                     "data.scale",
+                                                     "data.validation",
+                                                     "devices.use",
+                                                     "mesh.shard_level",
+                                                     "pipeline.balance",
+                                                     "pipeline.micro_batches",
+                                                     "pipeline.schedule",
+                                                     "pipeline.recompute",
+                                                     "optimizer.name",
+                                                     "optimizer.learning_rate",
+                                                     "train.epochs",
+                                                     "train.batch",
+                                                     "train.precision",
+                                                     "train.seed",
+                                                     "train.loss",
+                                                     "train.metric",
+                                                     "train.save_every",
+                                                     "train.runs"};
+
+// "--train.save_every,--train.save-every,--save_every,--save-every", and the field's other names.
 std::string flags_of(const recipe::Field& field) {
+  std::string dashed = field.key;
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
   std::string flags = "--" + field.name();
+  if (dashed != field.key) flags += ",--" + field.section + "." + dashed;
   if (recipe::key_is_unique(field)) {
     flags += ",--" + field.key;
-    std::string dashed = field.key;
-    std::replace(dashed.begin(), dashed.end(), '_', '-');
     if (dashed != field.key) flags += ",--" + dashed;
   }
   for (const auto& [name, flag] : also_known_as)
@@ -43,14 +73,14 @@ void add_field_flags(Verb verb, FieldChanges& changes, const RunOptions& options
     const std::string standard = recipe::to_toml(field.get(defaults));
     std::string help = train::help_of(field, user_parts_of(options)) + " (" + describe(field);
     if (only.empty() && standard != "\"\"" && standard != "[]") help += "; default " + standard;
-    verb.add(
-            flags_of(field),
-            [&changes, name = field.name()](const std::string& value) {
-              changes.emplace_back(name, value);
-            },
-            help + ")")
-        .group(field_group(field.section))
-        .type("");
+    Flag flag = verb.add(
+        flags_of(field),
+        [&changes, name = field.name()](const std::string& value) {
+          changes.emplace_back(name, value);
+        },
+        help + ")");
+    flag.group(field_group(field.section)).type("");
+    if (only.empty() && std::ranges::find(common, field.name()) == common.end()) flag.rare();
   }
 }
 

@@ -21,23 +21,28 @@ void print_to_stderr(const char* words) {
 }
 
 // The default action of a signal does not end the process with pid 1 of a container; _exit() does.
-void end_now(int signal) {
-  print_to_stderr("\ntrestle: stopped\n");
+// A launcher reports for all ranks that it stops, so only other signals print a message here.
+void end_now(int signal, int from) {
+  if (from != from_launcher) print_to_stderr("\ntrestle: stopped\n");
   _exit(128 + signal);
+}
+
+int sender_of(const siginfo_t* about) {
+  return has_launcher && about->si_pid == getppid() ? from_launcher : from_elsewhere;
 }
 
 // When all processes of a job get a signal, a rank gets it twice: directly, and from its launcher,
 // which passes it on. The two count as one signal.
 void on_signal(int signal, siginfo_t* about, void*) {
-  const int from = has_launcher && about->si_pid == getppid() ? from_launcher : from_elsewhere;
-  if ((senders & from) != 0) end_now(signal);
+  const int from = sender_of(about);
+  if ((senders & from) != 0) end_now(signal, from);
   senders = senders | from;
   if (first_signal != 0) return;
   first_signal = signal;
   print_to_stderr(message_on_signal);
 }
 
-void end_at_once(int signal, siginfo_t*, void*) { end_now(signal); }
+void end_at_once(int signal, siginfo_t* about, void*) { end_now(signal, sender_of(about)); }
 
 void handle_signals(void (*handler)(int, siginfo_t*, void*)) {
   has_launcher = std::getenv("TORCHELASTIC_RUN_ID") != nullptr ? 1 : 0;

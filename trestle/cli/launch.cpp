@@ -123,7 +123,7 @@ void add_launch(Verb app, const std::vector<std::string>& command) {
       name, "Start a program as several processes, the ranks of one run, as torchrun does");
   auto arguments = std::make_shared<LaunchArguments>();
   verb.add("PROGRAM", arguments->program, "The program and its arguments, best after '--'")
-      .type("ARGUMENTS...");
+      .type("PROGRAM ARGUMENTS...");
   add_flags(verb, arguments);
   verb.footer(
       examples({"trestle launch -n 4 -- ./my_program --its-flags",
@@ -132,12 +132,12 @@ void add_launch(Verb app, const std::vector<std::string>& command) {
                 "trestle launch -n 8 --nodes 2 --node-rank 0 --rendezvous node0 -- ./my_program",
                 "trestle launch -n 8 --nodes 2 --node-rank 1 --rendezvous node0 -- ./my_program"}) +
       "Sets the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and "
-      "more), so that\neither can start the other's programs; and OMP_NUM_THREADS, unless it is "
+      "more), so that either can start the other's programs; and OMP_NUM_THREADS, unless it is "
       "set.\n"
       "Ctrl-C stops all ranks; a second Ctrl-C kills them. When a rank fails, all other ranks are "
       "stopped.\n"
       "Exit code: that of the first rank that failed, or 128 + the signal that killed it; 0 if all "
-      "ranks exited\nwith 0; 2 if the program does not exist or cannot be started.\n");
+      "ranks exited with 0; 2 if the program does not exist or cannot be started.\n");
   verb.action([verb, arguments, &command] { return perform_launch(verb, *arguments, command); });
 }
 

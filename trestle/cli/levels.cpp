@@ -2,9 +2,9 @@
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -12,11 +12,15 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/cli/interrupt.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/train/data_sets/example_sizes.h"
+#include "trestle/train/mesh_options.h"
+#include "trestle/train/run_folder/result_files.h"
 #include "trestle/train/setup.h"
+#include "trestle/view/time_axis.h"
 
 namespace trestle::cli {
 
@@ -27,9 +31,12 @@ struct LevelsArguments {
   int layers = 16, width = 512;
   std::int64_t batch = 0;  // 0: the recipe's, or 32
   std::string optimizer;
-  std::string bucket;
+  std::string bucket, units, reshard;
+  bool offload = false;
   std::string svg;
+  Overwrite overwrite = Overwrite::Refuse;
   train::LevelsOptions levels;
+  recipe::Recipe::Mesh mesh;  // the recipe's
   bool dry_run = false;
   bool json = false;
 };
@@ -74,6 +81,7 @@ Subject recipe_subject(LevelsArguments& arguments, const RunOptions& options) {
   optimizer.centered = recipe.optimizer.centered;
   optimizer.amsgrad = recipe.optimizer.amsgrad;
   arguments.levels.batch = recipe.train.batch;
+  arguments.mesh = recipe.mesh;
   Subject subject{.name = text(recipe.model.name, " of ", recipe.name),
                   .parameters = train::make_model(recipe, options.models).parameter_count(),
                   .make = [recipe, &options] { return train::make_model(recipe, options.models); },
@@ -89,44 +97,80 @@ std::string title(const Subject& subject, std::int64_t parameters,
               arguments.levels.ranks, " ranks");
 }
 
-void column(const std::string& words, int width) {
-  std::cout << std::setw(width) << std::right << words;
+// The unit of all bytes in the table, so that its columns are narrow.
+struct ByteUnit {
+  double bytes;
+  const char* name;
+};
+
+ByteUnit unit_of(const std::vector<train::LevelRow>& rows) {
+  constexpr ByteUnit kib{1024.0, "KiB"}, mib{1048576.0, "MiB"}, gib{1073741824.0, "GiB"};
+  double most = 0;
+  for (const auto& row : rows) most = std::max({most, row.formula.rest, row.formula.moved});
+  return most < mib.bytes ? kib : most < 100'000 * mib.bytes ? mib : gib;
 }
 
-std::string bytes_words(double bytes) { return format_bytes(std::llround(bytes)); }
+// The table, 80 columns wide, or 72 without formulas in a narrower terminal. Its rows are printed
+// one by one.
+class LevelsTable {
+ public:
+  LevelsTable(ByteUnit unit, bool dry_run, int columns)
+      : unit_(unit), dry_run_(dry_run), formulas_(dry_run || columns >= 80) {}
 
-void print_head(const LevelsArguments& arguments) {
-  std::cout << std::setw(14) << std::left << "" << std::setw(12) << std::left << "bytes per";
-  column("a device holds", arguments.dry_run ? 14 : 32);
-  column("a rank sends", arguments.dry_run ? 14 : 30);
-  std::cout << "\n" << std::setw(14) << std::left << "" << std::setw(12) << "parameter";
-  if (arguments.dry_run) {
-    column("formula", 14), column("formula", 14);
-  } else {
-    column("at rest", 10), column("formula", 11), column("peak", 11);
-    column("per step", 19), column("formula", 11), column("duration", 11);
+  void print_head() const {
+    const std::string held = text("a device holds, ", unit_.name);
+    const std::string sent = text("a rank sends, ", unit_.name);
+    left(14, ""), left(9, "bytes per");
+    if (dry_run_) {
+      right(22, held), right(20, sent), end();
+      left(14, ""), left(9, "parameter"), right(22, "formula"), right(20, "formula");
+    } else {
+      right(formulas_ ? 27 : 21, held), right(formulas_ ? 20 : 18, sent), end();
+      left(14, ""), left(9, "parameter"), right(9, "at rest"), formula("formula");
+      right(formulas_ ? 9 : 12, "peak"), right(formulas_ ? 11 : 18, "per step");
+      formula("formula"), right(10, "duration");
+    }
+    end();
   }
-  std::cout << std::endl;
-}
 
-void print_row(const LevelsArguments& arguments, const train::LevelRow& row) {
-  std::cout << std::setw(14) << std::left << row.name << std::setw(12) << row.per_parameter;
-  if (arguments.dry_run) {
-    column(bytes_words(row.formula.rest), 14), column(bytes_words(row.formula.moved), 14);
-  } else {
-    column(format_bytes(row.measured.rest), 10), column(bytes_words(row.formula.rest), 11);
-    column(format_bytes(row.measured.peak), 11);
-    column(bytes_words(row.measured.moved), 19), column(bytes_words(row.formula.moved), 11);
-    column(format_duration(row.measured.seconds), 11);
+  void print(const train::LevelRow& row) const {
+    left(14, row.name), left(9, row.per_parameter);
+    if (dry_run_) {
+      right(22, number(row.formula.rest)), right(20, number(row.formula.moved));
+    } else {
+      right(9, number(static_cast<double>(row.measured.rest)));
+      formula(number(row.formula.rest));
+      right(formulas_ ? 9 : 12, number(static_cast<double>(row.measured.peak)));
+      right(formulas_ ? 11 : 18, number(row.measured.moved));
+      formula(number(row.formula.moved));
+      right(10, format_duration(row.measured.seconds));
+    }
+    end();
   }
-  std::cout << std::endl;
-}
+
+ private:
+  static void left(int width, const std::string& words) {
+    std::cout << std::setw(width) << std::left << words;
+  }
+  static void right(int width, const std::string& words) {
+    std::cout << std::setw(width) << std::right << words;
+  }
+  static void end() { std::cout << std::endl; }
+  void formula(const std::string& words) const {
+    if (formulas_) right(9, words);
+  }
+  std::string number(double bytes) const { return view::decimal(bytes / unit_.bytes, 1); }
+
+  ByteUnit unit_;
+  bool dry_run_, formulas_;
+};
 
 void check_picture_file(const LevelsArguments& arguments) {
   if (arguments.svg.empty()) return;
   if (std::filesystem::path(arguments.svg).extension() != ".svg")
     throw UsageError(text("--svg ", arguments.svg, ": the file's name must end in .svg"));
   need_folder_for(arguments.svg, "--svg");
+  train::refuse_replacing({arguments.svg}, arguments.overwrite, "--svg");
 }
 
 Bytes bucket_of(const std::string& words) {
@@ -137,6 +181,28 @@ Bytes bucket_of(const std::string& words) {
   return bytes;
 }
 
+// The keys of [mesh] that change a level, from the flags or the recipe.
+void set_sharding(const LevelsArguments& arguments, const Subject& subject,
+                  train::LevelsOptions* levels) {
+  recipe::Recipe changed;
+  changed.mesh = arguments.mesh;
+  changed.mesh.shard = arguments.levels.ranks;
+  if (!arguments.units.empty()) recipe::set_field(changed, "mesh.units", arguments.units);
+  if (!arguments.reshard.empty()) changed.mesh.reshard = arguments.reshard;
+  changed.mesh.offload |= arguments.offload;
+  if (arguments.bucket.empty() && !changed.mesh.bucket.empty())
+    levels->bucket = bucket_of(changed.mesh.bucket);
+  if (train::stage_units_of(changed.mesh) == StageUnits::Stage)
+    throw UsageError("units = \"stage\": levels measures a model without stages",
+                     {.hint = "Give a size above the model's, for example --units 1TiB."});
+  train::check_names_of_layers(changed, subject.make());
+  ShardOptions options{.level = ShardLevel::Parameters};
+  train::set_sharding(changed.mesh, &options);
+  levels->units = options.units;
+  levels->reshard_after_forward = options.reshard_after_forward;
+  levels->shards_on_cpu = options.shards_on_cpu;
+}
+
 int perform_levels(LevelsArguments arguments, const RunOptions& options) {
   check_picture_file(arguments);
   const Subject subject =
@@ -145,22 +211,25 @@ int perform_levels(LevelsArguments arguments, const RunOptions& options) {
   // Momentum and other options stay the recipe's, as with trestle train --optimizer.name.
   if (!arguments.optimizer.empty()) arguments.levels.optimizer.name = arguments.optimizer;
   if (!arguments.bucket.empty()) arguments.levels.bucket = bucket_of(arguments.bucket);
+  set_sharding(arguments, subject, &arguments.levels);
   const std::int64_t parameters = subject.parameters;
   auto rows = train::levels_on_paper(parameters, arguments.levels);
   const std::string head = title(subject, parameters, arguments);
+  const int columns = columns_for_text(STDOUT_FILENO);
+  const LevelsTable table(unit_of(rows), arguments.dry_run, columns);
   if (!arguments.json) {
-    std::cout << head << "\n\n";
-    print_head(arguments);
+    std::cout << folded(head, columns, 2) << "\n\n";
+    table.print_head();
   }
   if (!arguments.dry_run)
     rows = train::measure_levels(subject.make, subject.input, arguments.levels,
                                  [&](const train::LevelRow& row) {
-                                   if (!arguments.json) print_row(arguments, row);
+                                   if (!arguments.json) table.print(row);
                                  });
   if (arguments.json) {
     std::cout << train::levels_json(rows, parameters) << std::endl;
   } else if (arguments.dry_run) {
-    for (const auto& row : rows) print_row(arguments, row);
+    for (const auto& row : rows) table.print(row);
   }
   if (arguments.svg.empty()) return 0;
   write_file(arguments.svg, view::to_svg_bars(train::levels_picture(rows, head)));
@@ -220,8 +289,18 @@ void add_levels(Verb app, const RunOptions& options) {
            "Size of the buckets in which gradients are reduced (default 25MiB, or an eighth of the "
            "weights if that is less)")
       .type("BYTES");
+  verb.add("--units", arguments->units,
+           "Level parameters: layers, a size that joins layers, or names of layers (default: the "
+           "recipe's)")
+      .type("UNITS");
+  verb.add("--reshard", arguments->reshard,
+           "Level parameters: yes, no, or the number of neighbours that keep parameters together")
+      .type("WHEN");
+  verb.add_switch("--offload", arguments->offload,
+                  "Keep the shards of the levels above none in CPU memory");
   verb.add("--svg", arguments->svg, "Draw the measurements as bars and the formulas as ticks")
       .type("FILE");
+  add_overwrite_flag(verb, arguments->overwrite);
   verb.add_switch("--dry-run", arguments->dry_run, "Print only the formulas; measure nothing")
       .excludes("--svg");
   verb.add_switch("--json", arguments->json, "Print one JSON object");
@@ -230,10 +309,9 @@ void add_levels(Verb app, const RunOptions& options) {
                 "trestle levels recipes/unet_quick.toml --ranks 2",
                 "trestle levels --ranks 64 --layers 96 --width 12288 --dry-run"}) +
       "Each level trains a few steps with one thread per rank on virtual devices, which meter "
-      "their "
-      "memory: at rest\nit is weights, gradients and optimizer state; the peak of a step adds "
-      "activations and buffers. Traffic is counted\nin the collectives, as ring algorithms would "
-      "send it. All ranks share this machine's cores, so the times of the\nsteps compare levels, "
+      "their memory: at rest it is weights, gradients and optimizer state; the peak of a step adds "
+      "activations and buffers. Traffic is counted in the collectives, as ring algorithms would "
+      "send it. All ranks share this machine's cores, so the times of the steps compare levels, "
       "not devices.\n" +
       exit_codes());
   verb.action([arguments, &options] { return perform_levels(*arguments, options); });

@@ -15,6 +15,8 @@ namespace trestle::cli {
 
 namespace {
 
+constexpr std::string_view virtual_prefix = "virtual:";
+
 bool changes_field(const FieldChanges& changes, std::string_view name) {
   return std::ranges::any_of(changes, [&](const auto& change) { return change.first == name; });
 }
@@ -28,6 +30,15 @@ int devices_for(const recipe::Recipe& recipe, const recipe::Recipe::Mesh& before
   if (ranks > 1) return ranks;
   const auto& balance = recipe.pipeline.balance;
   return balance.empty() ? count / parts : static_cast<int>(balance.size());
+}
+
+// The keys of [mesh] that need `shard`, with their defaults.
+FieldChanges usual_sharding() {
+  const recipe::Recipe::Mesh usual;
+  return {{"mesh.shard_level", usual.shard_level},
+          {"mesh.units", join(usual.units, ",")},
+          {"mesh.reshard", usual.reshard},
+          {"mesh.offload", "false"}};
 }
 
 }  // namespace
@@ -44,7 +55,7 @@ FieldChanges changes_of_mesh(const std::string& words) {
                        {.hint = "Write for example --mesh pipeline=2,replicate=2,shard=2."});
     changes.emplace_back("mesh." + dimension.name, text(dimension.size));
     if (dimension.name == "shard" && dimension.size == 1)  // a run that sharded no longer does
-      changes.emplace_back("mesh.shard_level", recipe::Recipe::Mesh().shard_level);
+      for (const auto& change : usual_sharding()) changes.push_back(change);
   }
   return changes;
 }
@@ -58,8 +69,8 @@ FieldChanges changes_beside_mesh(const std::string& words, const FieldChanges& f
   if (!layout.has("replicate")) changes.emplace_back("mesh.replicate", text(none.replicate));
   if (!layout.has("shard")) {
     changes.emplace_back("mesh.shard", text(none.shard));
-    if (!changes_field(flags, "mesh.shard_level"))
-      changes.emplace_back("mesh.shard_level", none.shard_level);
+    for (const auto& change : usual_sharding())
+      if (!changes_field(flags, change.first)) changes.push_back(change);
   }
   return changes;
 }
@@ -91,21 +102,25 @@ void check_shard_level(const recipe::Recipe& recipe, const FieldChanges& flags) 
                    {.hint = "Give their number, for example --mesh shard=2."});
 }
 
-FieldChanges devices_of_mesh(const recipe::Recipe& recipe, const recipe::Recipe::Mesh& before,
-                             int ranks, const FieldChanges& changes) {
-  constexpr std::string_view prefix = "virtual:";
+int virtual_devices_of(const recipe::Recipe& recipe) {
   const std::string_view use = recipe.devices.use;
-  if (changes_field(changes, "devices.use") || !use.starts_with(prefix) ||
-      use.find(',') != std::string_view::npos)
-    return {};
+  if (!use.starts_with(virtual_prefix) || use.find(',') != std::string_view::npos) return 0;
   int count = 0;
   const auto [end, error] =
-      std::from_chars(use.data() + prefix.size(), use.data() + use.size(), count);
-  if (error != std::errc()) return {};
+      std::from_chars(use.data() + virtual_prefix.size(), use.data() + use.size(), count);
+  return error == std::errc() ? count : 0;
+}
+
+FieldChanges devices_of_mesh(const recipe::Recipe& recipe, const recipe::Recipe::Mesh& before,
+                             int ranks, const FieldChanges& changes) {
+  const int count = virtual_devices_of(recipe);
+  if (changes_field(changes, "devices.use") || count == 0) return {};
   const int wanted = devices_for(recipe, before, ranks, count);
   if (wanted == count) return {};
-  const std::string_view budget(end, static_cast<std::size_t>(use.data() + use.size() - end));
-  return {{"devices.use", text(prefix, wanted, budget)}};
+  std::string_view budget = recipe.devices.use;
+  budget.remove_prefix(
+      std::min(budget.find_first_not_of("0123456789", virtual_prefix.size()), budget.size()));
+  return {{"devices.use", text(virtual_prefix, wanted, budget)}};
 }
 
 std::string note_of_devices(const recipe::Recipe& recipe, int ranks, const std::string& devices) {

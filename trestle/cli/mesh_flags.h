@@ -27,6 +27,9 @@ int ranks_of(const recipe::Recipe::Mesh& mesh);
 // Throws UsageError for a --shard-level among these flags without ranks to shard over.
 void check_shard_level(const recipe::Recipe& recipe, const FieldChanges& flags);
 
+// The number of devices of a recipe whose devices are "virtual:2"; 0 for other devices.
+int virtual_devices_of(const recipe::Recipe& recipe);
+
 // A recipe's "virtual:2" is one device per stage. If ranks share the batch and --devices is not
 // given, this changes it to one virtual device per rank. A resumed run has one per rank of its
 // former mesh `before`; without ranks that share the batch this changes it to one per rank or

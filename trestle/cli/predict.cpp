@@ -15,6 +15,7 @@ namespace {
 
 struct PredictArguments {
   train::PredictOptions options;
+  FieldChanges changes;
   bool json = false;
 };
 
@@ -33,6 +34,7 @@ void print_prediction(const train::PredictResult& result, const train::PredictOp
 int perform_predict(const PredictArguments& arguments, const RunOptions& options) {
   // A copy: its progress bar is destroyed, and so erased, before an error is printed.
   train::PredictOptions wanted = arguments.options;
+  wanted.changes = arguments.changes;
   wanted.models = options.models;
   wanted.user_parts = user_parts_of(options);
   if (!arguments.json) wanted.progress = train::count_bar("predicted");
@@ -50,15 +52,17 @@ int perform_predict(const PredictArguments& arguments, const RunOptions& options
 
 void add_predict(Verb app, const RunOptions& options) {
   Verb verb = app.add_verb(
-      "predict", "Write masks or a table of classes for new images, with a run's weights");
+      "predict",
+      "Write masks or a table of classes for new images or volumes, with a run's weights");
   auto arguments = std::make_shared<PredictArguments>();
   verb.add("run", arguments->options.run, "A run folder, or a .safetensors file in one")
       .required()
       .type("RUN_FOLDER");
-  verb.add("--images", arguments->options.images, "A folder of images, or one image")
+  verb.add("--images", arguments->options.images, "A folder of images or volumes, or one of them")
       .required()
       .type("DIR");
-  verb.add("--out", arguments->options.out, "The folder for <image>_mask.png or predictions.csv")
+  verb.add("--out", arguments->options.out,
+           "The folder for <image>_mask.png, <volume>_mask.nii.gz or predictions.csv")
       .required()
       .type("DIR");
   verb.add_number(
@@ -66,17 +70,19 @@ void add_predict(Verb app, const RunOptions& options) {
           [arguments](std::int64_t k) { arguments->options.top_k = static_cast<int>(k); },
           "Classes of each image in predictions.csv, the most probable first (default 1)")
       .type("K");
+  add_overwrite_flag(verb, arguments->options.overwrite);
   add_checkpoint_flag(verb, arguments->options.checkpoint);
   verb.add("--devices", arguments->options.devices,
            "cpu, virtual:2x512MiB, cuda:0,cuda:1, cuda:all (default: the run's)")
       .type("DEVICES");
   verb.add_switch("--json", arguments->json, "Print one JSON object per line, for each image");
+  add_field_flags(verb, arguments->changes, options, {"data.overlap", "data.blend"});
   verb.footer(
-      examples(
-          {"trestle predict runs/unet_quick --images photos --out masks",
-           "trestle predict runs/resnet18_mnist --images digits --out . --top-k 3",
-           "trestle predict runs/unet_quick/best.safetensors --images car.jpg --out . --devices "
-           "cpu"}) +
+      examples({"trestle predict runs/unet_quick --images photos --out masks",
+                "trestle predict runs/resnet18_mnist --images digits --out . --top-k 3",
+                "trestle predict runs/unet3d_quick --images scans --out masks --overlap 0.75",
+                "trestle predict runs/unet_quick/best.safetensors --images car.jpg --out masks "
+                "--devices cpu"}) +
       exit_codes());
   verb.action([verb, arguments, &options] {
     refuse_checkpoint_of_file(verb, arguments->options.run);

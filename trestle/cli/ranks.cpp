@@ -61,9 +61,12 @@ void refuse_other_ranks(const launch::RankEnvironment& environment, const Reques
                      {.hint = environment.source == "variables"
                                   ? "Unset RANK and WORLD_SIZE, or leave --ranks out."
                                   : "Leave --ranks out when a launcher starts the ranks."});
-  if (options.max_restarts > 0 && environment.source != "trestle launch")
-    throw UsageError(text("--max-restarts has no effect: ", who_started(environment)),
-                     {.hint = "The launcher restarts the ranks: leave --max-restarts out here."});
+  if (options.max_restarts > 0)
+    throw UsageError(
+        text("--max-restarts has no effect: ", who_started(environment)),
+        {.hint = environment.source == "trestle launch"
+                     ? "The launcher restarts the ranks: trestle launch --max-restarts N."
+                     : "The launcher restarts the ranks: leave --max-restarts out here."});
 }
 
 enum class FailureSource { Own, OtherRank };
@@ -140,6 +143,19 @@ int on_launched_rank(const launch::RankEnvironment& environment, const RankOptio
   return end.code;
 }
 
+// The ranks' arguments: this process restarts them.
+std::vector<std::string> without_max_restarts(const std::vector<std::string>& words) {
+  constexpr std::string_view flag = "--max-restarts";
+  std::vector<std::string> kept;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == flag)
+      ++i;
+    else if (!words[i].starts_with(text(flag, "=")))
+      kept.push_back(words[i]);
+  }
+  return kept;
+}
+
 // The first rank to read a pipe would get all of it, and all other ranks would wait.
 void refuse_pipes(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
@@ -180,6 +196,7 @@ int on_ranks(const RankOptions& options, const std::function<int(const World*)>&
         "--max-restarts has no effect without ranks that are processes",
         {.hint = "Leave it out, or add a number of processes, for example --ranks 2."});
   if (wanted.count == 1) return work(nullptr);
+  if (options.check) options.check(wanted.count);
   if (wanted.threads) {
     const auto codes = spawn(wanted.count, [&](World& world) { return work(&world); },
                              {.deadline = options.deadline});
@@ -187,7 +204,7 @@ int on_ranks(const RankOptions& options, const std::function<int(const World*)>&
   }
   refuse_pipes(options.files);
   return launch::launch({.program = std::filesystem::read_symlink("/proc/self/exe").string(),
-                         .arguments = options.words,
+                         .arguments = without_max_restarts(options.words),
                          .ranks = wanted.count,
                          .max_restarts = options.max_restarts,
                          .lines = launch::Lines::Plain});

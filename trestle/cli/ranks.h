@@ -15,7 +15,9 @@ namespace trestle::cli {
 struct RankOptions {
   std::string ranks = "";  // "", "4" processes, "threads:4"
   int default_ranks = 1;   // processes, if `ranks` is "" and no launcher has started this process
-  int max_restarts = 0;    // of processes that are started here
+  // Called with the number of ranks before they are started here. Refuses what would end them all.
+  std::function<void(int ranks)> check = {};
+  int max_restarts = 0;  // of processes that are started here
   // The longest wait of a rank for another rank.
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
   // The words of this command line; the processes of its ranks get them too.

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 
+#include "trestle/cli/json.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/recipe/recipe_fields.h"
 
@@ -13,12 +14,13 @@ namespace {
 struct RecipeArguments {
   std::string recipe;
   FieldChanges changes;
+  bool json = false;
 };
 
 int print_recipe(const RecipeArguments& arguments) {
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   for (const auto& [name, value] : arguments.changes) recipe::set_field(recipe, name, value);
-  std::cout << recipe::to_toml(recipe) << std::flush;
+  std::cout << (arguments.json ? to_json(recipe) + "\n" : recipe::to_toml(recipe)) << std::flush;
   return 0;
 }
 
@@ -28,10 +30,11 @@ void add_recipe(Verb app, const RunOptions& options) {
   Verb verb = app.add_verb("recipe", "Print a recipe in full: every key with its value");
   auto arguments = std::make_shared<RecipeArguments>();
   verb.add("recipe", arguments->recipe, "A TOML file, see recipes/").required().type("RECIPE");
+  verb.add_switch("--json", arguments->json, "Print one JSON object instead of TOML");
   add_field_flags(verb, arguments->changes, options);
   verb.footer(examples({"trestle recipe recipes/unet_quick.toml",
                         "trestle recipe recipes/unet_quick.toml --epochs 3 > mine.toml",
-                        "trestle recipe runs/unet_quick/recipe.toml"}) +
+                        "trestle recipe runs/unet_quick/recipe.toml --json"}) +
               exit_codes());
   verb.action([arguments] { return print_recipe(*arguments); });
 }

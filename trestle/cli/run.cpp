@@ -10,6 +10,7 @@
 #include <iostream>
 #include <new>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string_view>
 
@@ -18,6 +19,7 @@
 #include "trestle/base/units.h"
 #include "trestle/cli/exit_codes.h"
 #include "trestle/cli/interrupt.h"
+#include "trestle/cli/json.h"
 #include "trestle/cli/output.h"
 #include "trestle/cli/ranks.h"
 #include "trestle/cli/verbs.h"
@@ -31,14 +33,38 @@ namespace {
 using cli::failed;
 using cli::usage_error;
 
-int complain(const std::string& message, int code) {
-  std::cout.flush();
-  // "\r" overwrites the "^C" that a terminal shows. The message is one write, since other ranks
-  // write to the same stream.
-  std::cerr << text(isatty(STDERR_FILENO) == 1 ? "\r" : "", "trestle: ", trim(message), "\n")
-            << std::flush;
-  return code;
-}
+// Prints errors: for people to the standard error, and with --json also as the last line of the
+// standard output.
+class Complaints {
+ public:
+  explicit Complaints(bool json) : json_(json) {}
+
+  // The hint is shown on a line of its own, unless `whole` already is message and hint in one.
+  int complain(const std::string& message, int code, const std::string& hint = "",
+               const std::string& whole = "") const {
+    if (json_) std::cout << cli::error_json(trim(message), hint, code) << "\n";
+    std::cout.flush();
+    const std::string shown = !whole.empty() ? whole
+                              : hint.empty() ? message
+                                             : message + "\n  " + hint;
+    // "\r" overwrites the "^C" that a terminal shows. The message is one write, since other ranks
+    // write to the same stream.
+    std::cerr << text(isatty(STDERR_FILENO) == 1 ? "\r" : "", "trestle: ", trim(shown), "\n")
+              << std::flush;
+    return code;
+  }
+
+  int complain(const Error& error, int code) const {
+    std::string message = error.what();
+    const std::string& hint = error.where().hint;
+    const auto at = hint.empty() ? std::string::npos : message.find("\n  " + hint);
+    if (at != std::string::npos) message.erase(at, hint.size() + 3);
+    return complain(message, code, hint, error.what());
+  }
+
+ private:
+  bool json_;
+};
 
 // The number of bytes in libtorch's "... can't allocate memory: you tried to allocate 36000 bytes.
 // ..."; nothing for other messages.
@@ -51,17 +77,10 @@ std::optional<Bytes> failed_allocation(const std::string& message) {
   return bytes;
 }
 
-// For an error in the command line, which is the same on all ranks of a launcher.
-int complain_once(const std::string& message) {
-  return cli::another_rank_complains() ? usage_error : complain(message, usage_error);
-}
-
-int out_of_memory(const std::string& details) {
-  return complain("this machine is out of memory" + details +
-                      "\n  For training, use a smaller 'batch' or 'width', more 'micro_batches', "
-                      "or recompute = "
-                      "\"always\"; for data synthesize, a smaller --count.",
-                  failed);
+int out_of_memory(const Complaints& to, const std::string& details) {
+  return to.complain("this machine is out of memory" + details, failed,
+                     "For training, use a smaller 'batch' or 'width', more 'micro_batches', or "
+                     "recompute = \"always\"; for data synthesize, a smaller --count.");
 }
 
 // Verbs that compute and write for long, but run on one process only.
@@ -72,50 +91,58 @@ void refuse_among_ranks(const std::string& verb) {
     cli::refuse_on_ranks(verb);
 }
 
-int complain_of(const c10::Error& error) {
+int complain_of(const Complaints& to, const c10::Error& error) {
   const std::string message = error.what_without_backtrace();
   std::string where;
   for (const std::string& context : error.context()) where += "\n  " + context;
   if (const auto bytes = failed_allocation(message))
-    return out_of_memory(text(": could not allocate ", format_bytes(*bytes), where));
+    return out_of_memory(to, text(": could not allocate ", format_bytes(*bytes), where));
   if (train::is_too_large(error))
-    return out_of_memory(": could not allocate more bytes than an integer can count" + where);
-  return complain(message, failed);
+    return out_of_memory(to, ": could not allocate more bytes than an integer can count" + where);
+  return to.complain(message, failed);
 }
 
-int run_verb(const cli::CommandLine& line) {
+int run_verb(const cli::CommandLine& line, const Complaints& to) {
   try {
     line.refuse_empty_values();
     refuse_among_ranks(line.chosen_verb());
   } catch (const UsageError& error) {
-    return complain_once(error.what());
+    return cli::another_rank_complains() ? usage_error : to.complain(error, usage_error);
   }
   try {
     return line.chosen_action()();
   } catch (const UsageError& error) {
-    return complain(error.what(), usage_error);
+    return to.complain(error, usage_error);
   } catch (const StateError& error) {  // for example synthesizing data, stopped by a signal
-    return complain(error.what(), cli::interrupted() ? cli::interrupted_exit_code() : failed);
+    return to.complain(error, cli::interrupted() ? cli::interrupted_exit_code() : failed);
   } catch (const Error& error) {
-    return complain(error.what(), failed);
+    return to.complain(error, failed);
   } catch (const c10::Error& error) {
-    return complain_of(error);
+    return complain_of(to, error);
   } catch (const std::bad_alloc&) {
-    return out_of_memory("");
+    return out_of_memory(to, "");
   } catch (const std::length_error&) {  // more elements than a container can hold
-    return out_of_memory("");
+    return out_of_memory(to, "");
   } catch (const std::filesystem::filesystem_error& error) {
-    return complain(text(error.path1().string(), ": ", error.code().message()), failed);
+    return to.complain(text(error.path1().string(), ": ", error.code().message()), failed);
   } catch (const std::exception& error) {
-    return complain(error.what(), failed);
+    return to.complain(error.what(), failed);
   }
 }
 
 int parse_and_run(cli::CommandLine& line, int argc, char** argv) {
   using Kind = cli::CommandLine::Parsed::Kind;
+  const std::span words(argv, static_cast<std::size_t>(argc));
+  const Complaints to(std::ranges::any_of(
+      words, [](const char* word) { return std::string_view(word) == "--json"; }));
   const auto parsed = line.parse(argc, argv);
-  if (parsed.kind == Kind::Error) return complain_once(parsed.text);
-  if (parsed.kind == Kind::Run && line.chosen_action()) return run_verb(line);
+  if (parsed.kind == Kind::Error) {
+    if (cli::another_rank_complains()) return usage_error;
+    const char* const end = parsed.text.ends_with('?') ? " " : ". ";
+    return to.complain(parsed.text, usage_error, parsed.hint,
+                       parsed.hint.empty() ? "" : parsed.text + end + parsed.hint);
+  }
+  if (parsed.kind == Kind::Run && line.chosen_action()) return run_verb(line, to);
   if (!cli::another_rank_prints())
     std::cout << (parsed.kind == Kind::Print ? parsed.text : line.help());
   return parsed.kind == Kind::Print ? 0 : usage_error;
@@ -163,7 +190,7 @@ int run(int argc, char** argv, const RunOptions& options) {
   const int code = parse_and_run(line, left, argv);
   if (code != 0 || cli::output_arrives()) return code;
   const std::string why = cli::why_output_was_lost();
-  return why.empty() ? failed : complain(why, failed);
+  return why.empty() ? failed : Complaints(false).complain(why, failed);
 }
 
 }  // namespace trestle

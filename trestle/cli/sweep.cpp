@@ -1,14 +1,18 @@
 #include "trestle/train/sweep/sweep.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
 #include <memory>
 #include <set>
+#include <sstream>
 
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
+#include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/cli/interrupt.h"
@@ -16,6 +20,7 @@
 #include "trestle/cli/verbs.h"
 #include "trestle/train/progress/run_plan.h"
 #include "trestle/train/sweep/sweep_files.h"
+#include "trestle/train/without_effect.h"
 
 namespace trestle::cli {
 
@@ -26,6 +31,7 @@ struct SweepArguments {
   std::vector<std::string> over;
   std::vector<std::string> set;
   std::string out;
+  Overwrite overwrite = Overwrite::Refuse;
   int runs = 3;
   int steps = 5;
   int warm_up = 2;
@@ -55,6 +61,19 @@ void refuse_set_twice(const SweepArguments& arguments, const std::vector<train::
   }
 }
 
+// Throws UsageError for a field that no point of the sweep reads.
+void refuse_idle_fields(const SweepArguments& arguments, const std::vector<recipe::Recipe>& recipes,
+                        const std::vector<train::SweepAxis>& axes, const RunOptions& options) {
+  std::vector<recipe::Recipe> all;
+  for (const train::SweepPoint& point : train::sweep_points(recipes, axes))
+    all.push_back(point.recipe);
+  std::vector<std::string> fields;
+  for (const train::SweepAxis& axis : axes) fields.push_back(axis.key);
+  recipe::Recipe any;
+  for (const std::string& words : arguments.set) fields.push_back(train::set_field(any, words));
+  train::refuse_without_effect(all, fields, user_parts_of(options));
+}
+
 std::string out_folder(const SweepArguments& arguments,
                        const std::vector<recipe::Recipe>& recipes) {
   if (!arguments.out.empty()) return arguments.out;
@@ -74,8 +93,17 @@ std::string row_in_words(const train::SweepRow& row) {
 
 std::size_t name_width(const train::SweepResult& result) {
   std::size_t width = 0;
-  for (const train::SweepRow& row : result.rows) width = std::max(width, row.name.size());
+  for (const train::SweepRow& row : result.rows)
+    width = std::max(width, static_cast<std::size_t>(columns_of(row.name)));
   return width;
+}
+
+// A row of a table whose names have `width` columns, folded where it is wider than the terminal.
+std::string row_of_table(const std::string& name, std::size_t width, const std::string& words) {
+  const std::size_t blanks = width - std::min(width, static_cast<std::size_t>(columns_of(name)));
+  constexpr int indent = 4;
+  return folded(text(name, std::string(blanks + 2, ' '), words), columns_for_text(STDOUT_FILENO),
+                indent);
 }
 
 int print_plan(const SweepArguments& arguments, const train::SweepResult& plan) {
@@ -83,8 +111,10 @@ int print_plan(const SweepArguments& arguments, const train::SweepResult& plan) 
     if (arguments.json)
       std::cout << train::plan_event(row, arguments.runs) << "\n";
     else
-      std::cout << std::left << std::setw(static_cast<int>(name_width(plan))) << row.name << "   "
-                << row.runs.size() << " of " << counted(arguments.runs, "run") << " measured\n";
+      std::cout << row_of_table(row.name, name_width(plan),
+                                text(" ", row.runs.size(), " of ", counted(arguments.runs, "run"),
+                                     " measured"))
+                << "\n";
   }
   return 0;
 }
@@ -93,7 +123,7 @@ int print_plan(const SweepArguments& arguments, const train::SweepResult& plan) 
 class RunPrinter {
  public:
   RunPrinter(const SweepArguments& arguments, std::size_t width)
-      : arguments_(arguments), width_(static_cast<int>(width)) {}
+      : arguments_(arguments), width_(width) {}
 
   void operator()(const train::SweepRow& row, std::int64_t done, std::int64_t all) {
     if (arguments_.json) {
@@ -101,37 +131,39 @@ class RunPrinter {
       return;
     }
     ++here_;
-    std::cout << std::setw(4) << std::right << done << "/" << all << "  " << std::left
-              << std::setw(width_) << row.name << "  ";
-    if (!row.error.empty()) {
-      std::cout << "failed" << std::endl;
-      return;
-    }
-    std::cout << format_duration(row.runs.back()) << " per step";
-    if (!row.predicted.empty())
-      std::cout << " (predicted " << format_duration(row.predicted.back()) << ")";
-    if (done < all)
-      std::cout << " · "
-                << format_duration(watch_.seconds() / static_cast<double>(here_) *
-                                   static_cast<double>(all - done))
-                << " left";
-    std::cout << std::endl;
+    std::ostringstream number;
+    number << std::setw(4) << done << "/" << all << "  ";
+    std::cout << row_of_table(number.str() + row.name, number.str().size() + width_,
+                              row.error.empty() ? measured_words(row, done, all) : "failed")
+              << std::endl;
   }
 
  private:
+  std::string measured_words(const train::SweepRow& row, std::int64_t done,
+                             std::int64_t all) const {
+    std::string words = format_duration(row.runs.back()) + " per step";
+    if (!row.predicted.empty())
+      words += text(" (predicted ", format_duration(row.predicted.back()), ")");
+    if (done < all)
+      words += text(" · ",
+                    format_duration(watch_.seconds() / static_cast<double>(here_) *
+                                    static_cast<double>(all - done)),
+                    " left");
+    return words;
+  }
+
   const SweepArguments& arguments_;
-  int width_;
+  std::size_t width_;
   Stopwatch watch_;
   std::int64_t here_ = 0;
 };
 
 void print_result(const train::SweepResult& result) {
   std::cout << "\n";
-  const int width = static_cast<int>(name_width(result));
   for (std::size_t i = 0; i < result.rows.size(); ++i) {
     const train::SweepRow& row = result.rows[i];
-    std::cout << std::left << std::setw(width) << row.name << "  " << row_in_words(row)
-              << (static_cast<int>(i) == result.best ? "   best" : "") << "\n";
+    const char* best = static_cast<int>(i) == result.best ? "   best" : "";
+    std::cout << row_of_table(row.name, name_width(result), row_in_words(row) + best) << "\n";
   }
   for (const auto& file : result.files) std::cout << "wrote " << file.string() << "\n";
   std::cout << std::flush;
@@ -157,7 +189,9 @@ int perform_sweep(const SweepArguments& arguments, const RunOptions& options) {
   std::vector<train::SweepAxis> axes;
   for (const std::string& words : arguments.over) axes.push_back(train::parse_axis(words));
   refuse_set_twice(arguments, axes);
+  refuse_idle_fields(arguments, recipes, axes, options);
   train::SweepOptions sweep{.out = out_folder(arguments, recipes),
+                            .overwrite = arguments.overwrite,
                             .runs = arguments.runs,
                             .warm_up = arguments.warm_up,
                             .steps = arguments.steps,
@@ -165,10 +199,13 @@ int perform_sweep(const SweepArguments& arguments, const RunOptions& options) {
                             .user_parts = user_parts_of(options)};
   const train::SweepResult plan = train::plan_sweep(recipes, axes, sweep);
   if (!arguments.json)
-    std::cout << train::versions() << "\nsweep     " << counted(std::ssize(plan.rows), "point")
-              << ", each " << counted(arguments.runs, "run") << " of "
-              << counted(arguments.steps, "step") << " after " << arguments.warm_up
-              << " to warm up · results in " << sweep.out.string() << "\n"
+    std::cout << train::versions() << "\n"
+              << folded(text("sweep     ", counted(std::ssize(plan.rows), "point"), ", each ",
+                             counted(arguments.runs, "run"), " of ",
+                             counted(arguments.steps, "step"), " after ", arguments.warm_up,
+                             " to warm up · results in ", sweep.out.string()),
+                        columns_for_text(STDOUT_FILENO), 10)
+              << "\n"
               << std::flush;
   if (arguments.dry_run) return print_plan(arguments, plan);
   stop_on_interrupt("\ntrestle: stopping; the measurements are kept\n");
@@ -196,7 +233,8 @@ void add_sweep(Verb app, const RunOptions& options) {
            "that contain commas are separated by semicolons")
       .one_value_each()
       .type("KEY=VALUE,...");
-  verb.add("--set", arguments->set, "A field and its value at every point")
+  verb.add("--set", arguments->set,
+           "A field and its value at every point; trestle train takes it too")
       .one_value_each()
       .type("KEY=VALUE");
   const auto count = [&](const char* flag, int SweepArguments::*which, int smallest,
@@ -213,6 +251,7 @@ void add_sweep(Verb app, const RunOptions& options) {
            "The folder of the results (default: runs/<recipe>_sweep). Points that it has already "
            "are not measured again")
       .type("FOLDER");
+  add_overwrite_flag(verb, arguments->overwrite);
   verb.add_switch("--dry-run", arguments->dry_run, "List the points; measure nothing");
   verb.add_switch("--json", arguments->json, "Print one JSON object per line");
   verb.footer(

@@ -20,7 +20,11 @@
 #include "trestle/comm/gather.h"
 #include "trestle/comm/world.h"
 #include "trestle/deepspeed/config/to_recipe.h"
+#include "trestle/train/mesh_options.h"
 #include "trestle/train/run_folder/run_folder.h"
+#include "trestle/train/setup.h"
+#include "trestle/train/sweep/sweep_points.h"
+#include "trestle/train/without_effect.h"
 
 namespace trestle::cli {
 
@@ -37,6 +41,7 @@ struct TrainArguments {
   bool quiet = false;
   bool dry_run = false;
   FieldChanges changes;
+  std::vector<std::string> settings;  // of --set
 };
 
 // 0, or the exit code for a signal to any of the ranks.
@@ -133,9 +138,37 @@ struct TrainRequest {
   train::Colours colours = train::Colours::Off;
 };
 
-TrainRequest read_train_request(const Verb& verb, const TrainArguments& arguments) {
+// The fields that flags and --set change. Throws UsageError for a field that both name: one value
+// would silently win.
+FieldChanges changes_of_flags(const TrainArguments& arguments) {
+  FieldChanges changes = arguments.changes;
+  for (const std::string& words : arguments.settings) {
+    auto setting = train::parse_setting(words);
+    for (const auto& [name, value] : changes)
+      if (name == setting.first)
+        throw UsageError(text("--set ", words, ": '", name, "' is given twice"),
+                         {.hint = "Leave one of them out."});
+    changes.push_back(std::move(setting));
+  }
+  return changes;
+}
+
+// Refuses flags without effect; keys of a recipe file without effect become notes.
+void check_effects(const TrainArguments& arguments, const RunOptions& options,
+                   TrainRequest& request) {
+  std::vector<std::string> set;
+  for (const auto& [name, value] : changes_of_flags(arguments)) set.push_back(name);
+  const train::UserParts own = user_parts_of(options);
+  train::refuse_without_effect({request.recipe}, set, own);
+  if (!arguments.resume.empty()) return;
+  for (std::string& note : train::notes_without_effect(request.recipe, set, own))
+    request.notes.push_back(std::move(note));
+}
+
+TrainRequest read_train_request(const Verb& verb, const TrainArguments& arguments,
+                                const RunOptions& options) {
   TrainRequest request;
-  const FieldChanges& flags = arguments.changes;
+  const FieldChanges flags = changes_of_flags(arguments);
   FieldChanges given = flags;
   for (const auto& change : changes_of_mesh(arguments.mesh)) given.push_back(change);
   request.changes = given;
@@ -147,6 +180,7 @@ TrainRequest read_train_request(const Verb& verb, const TrainArguments& argument
   recipe = with_changes(recipe, request.changes);
   check_mesh_alone(arguments.mesh, flags);
   if (!arguments.deepspeed.empty()) request.notes = take_deepspeed(arguments, given, recipe);
+  check_effects(arguments, options, request);
   check_shard_level(recipe, flags);
   check_ranks_of_mesh(arguments.mesh, recipe.mesh, asked_ranks(arguments.ranks));
   std::tie(request.style, request.colours) = train::progress_style_of(STDOUT_FILENO);
@@ -164,6 +198,18 @@ void adapt_to_ranks(TrainRequest& request, int ranks, train::Progress* progress)
     recipe::set_field(request.recipe, change.first, change.second);
     request.changes.push_back(std::move(change));
   }
+}
+
+// Throws UsageError for a request that every rank would refuse. It is called before a rank is
+// started, because hundreds of processes can use up a machine's memory.
+void check_request(TrainRequest request, int ranks, const RunOptions& options) {
+  adapt_to_ranks(request, ranks, nullptr);
+  train::check_training(request.recipe, user_parts_of(options));
+  train::check_mesh(request.recipe.mesh, ranks);
+  const auto stages = static_cast<std::size_t>(ranks / request.recipe.mesh.parts());
+  if (stages > 1) train::check_balance(request.recipe, stages, "rank");
+  if (const int devices = virtual_devices_of(request.recipe); devices > 1)
+    train::check_device_count(devices, ranks);
 }
 
 int print_run_plan(TrainRequest request, const RunOptions& options) {
@@ -190,7 +236,7 @@ int perform_train(const Verb& verb, const TrainArguments& arguments, const RunOp
                   const std::vector<std::string>& words) {
   TrainRequest request;
   try {
-    request = read_train_request(verb, arguments);
+    request = read_train_request(verb, arguments, options);
   } catch (const UsageError&) {  // the same on all ranks of a launcher
     if (another_rank_complains()) return usage_error;
     throw;
@@ -201,6 +247,7 @@ int perform_train(const Verb& verb, const TrainArguments& arguments, const RunOp
   ranks.words = words;
   ranks.files = {arguments.recipe, arguments.deepspeed};
   ranks.default_ranks = ranks_of(recipe.mesh);
+  ranks.check = [&](int count) { check_request(request, count, options); };
   ranks.deadline =
       std::chrono::milliseconds(static_cast<std::int64_t>(recipe.pipeline.deadline * 1000));
   return on_ranks(ranks, [&](const World* world) {
@@ -245,6 +292,11 @@ void add_train(Verb app, const RunOptions& options, const std::vector<std::strin
                   "Print the plan with its predicted time and memory; do not train");
   verb.add_switch("--json", arguments->json, "Print one JSON object per line");
   verb.add_switch("--quiet", arguments->quiet, "Print only errors");
+  verb.add("--set", arguments->settings,
+           "A field and its value, as trestle sweep takes it: --set data.shape=3,64,64 is the same "
+           "as --shape 3,64,64")
+      .one_value_each()
+      .type("KEY=VALUE");
   add_field_flags(verb, arguments->changes, options);
   verb.footer(
       examples({"trestle train recipes/unet_quick.toml",

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/base/overwrite.h"
 #include "trestle/cli/command_line.h"
 #include "trestle/run.h"
 #include "trestle/train/run_folder/run_checkpoint.h"
@@ -65,6 +66,9 @@ void refuse_checkpoint_of_file(const Verb& verb, const std::filesystem::path& we
 void need_file(const std::filesystem::path& path, const std::string& flag);
 void need_folder(const std::filesystem::path& path, const std::string& flag);
 void need_folder_for(const std::filesystem::path& file, const std::string& flag);
+
+// Adds --overwrite. `overwrite` must be Refuse before.
+void add_overwrite_flag(Verb verb, Overwrite& overwrite);
 
 // The heading in --help for flags that are fields of a recipe's [section].
 std::string field_group(const std::string& section);

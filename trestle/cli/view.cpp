@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -6,13 +8,16 @@
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
+#include "trestle/cli/json.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/schedule/csv.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/schedule/validate.h"
 #include "trestle/simulate/simulate.h"
+#include "trestle/train/run_folder/result_files.h"
 #include "trestle/train/run_folder/run_folder.h"
 #include "trestle/view/chrome_trace.h"
 #include "trestle/view/labels.h"
@@ -35,6 +40,8 @@ struct ViewArguments {
   std::string csv;
   std::string save_csv;
   std::string out;
+  bool json = false;
+  Overwrite overwrite = Overwrite::Refuse;
 };
 
 double cost(const std::string& word) {
@@ -69,10 +76,11 @@ simulate::Costs parse_costs(const std::string& words, int stages) {
   return costs;
 }
 
-std::vector<schedule::Timeline> simulated(const ViewArguments& arguments) {
+std::vector<schedule::Timeline> simulated(const ViewArguments& arguments,
+                                          std::vector<std::string>& written) {
   schedule::Schedule table;
   if (!arguments.csv.empty()) {
-    table = schedule::parse_csv(read_file(arguments.csv), arguments.csv);
+    table = schedule::parse_csv(read_text_file(arguments.csv), arguments.csv);
     try {
       schedule::validate(table);
     } catch (Error& error) {
@@ -88,7 +96,7 @@ std::vector<schedule::Timeline> simulated(const ViewArguments& arguments) {
   }
   if (!arguments.save_csv.empty()) {
     write_file(arguments.save_csv, schedule::to_csv(table));
-    std::cout << "wrote " << arguments.save_csv << "\n";
+    written.push_back(arguments.save_csv);
   }
   const simulate::Costs costs = parse_costs(arguments.costs, table.stages);
   return {simulate::simulate(table.lowered() ? table : schedule::lower(table, {}), costs)};
@@ -113,7 +121,11 @@ void write_picture(const fs::path& out, const std::vector<schedule::Timeline>& p
       grids += (panels.size() > 1 ? panel.title + "\n" : "") + view::to_text_grid(panel);
     write_file(out, grids);
   }
-  std::cout << "wrote " << out.string() << std::endl;
+}
+
+void print_written(const std::vector<std::string>& files) {
+  for (const std::string& file : files) std::cout << "wrote " << file << "\n";
+  std::cout << std::flush;
 }
 
 int view_run(const ViewArguments& arguments) {
@@ -123,13 +135,20 @@ int view_run(const ViewArguments& arguments) {
                      {.hint = "It appears with the first epoch."});
   std::vector<schedule::Timeline> panels;
   try {
-    panels = view::from_chrome_trace(read_file(folder.timeline()));
+    panels = view::from_chrome_trace(read_text_file(folder.timeline()));
   } catch (const FormatError& error) {
     throw FormatError(error.what(), {.file = folder.timeline().string()});
   }
-  for (const auto& panel : panels) std::cout << panel.title << ": " << view::summary(panel) << "\n";
-  write_picture(arguments.out.empty() ? folder.timeline_picture() : fs::path(arguments.out), panels,
-                folder.path.filename().string());
+  const fs::path out = arguments.out.empty() ? folder.timeline_picture() : fs::path(arguments.out);
+  write_picture(out, panels, folder.path.filename().string());
+  if (arguments.json) {
+    std::cout << view_json(panels, {out.string()}) << std::endl;
+    return 0;
+  }
+  const int columns = columns_for_text(STDOUT_FILENO);
+  for (const auto& panel : panels)
+    std::cout << folded(text(panel.title, ": ", view::summary(panel)), columns, 2) << "\n";
+  print_written({out.string()});
   if (fs::exists(folder.curve())) std::cout << "curves " << folder.curve().string() << std::endl;
   return 0;
 }
@@ -154,21 +173,33 @@ void check_view(const Verb& verb, const ViewArguments& arguments) {
   need_folder_for(arguments.out, "--out");
   if (!arguments.out.empty()) check_ending(arguments.out);
   need_folder_for(arguments.save_csv, "--save-csv");
+  for (const auto& [file, flag] :
+       {std::pair(arguments.out, "--out"), {arguments.save_csv, "--save-csv"}})
+    if (!file.empty()) train::refuse_replacing({file}, arguments.overwrite, flag);
 }
 
 int perform_view(const Verb& verb, const ViewArguments& arguments) {
   check_view(verb, arguments);
   if (!arguments.run.empty()) return view_run(arguments);
-  const std::vector<schedule::Timeline> panels = simulated(arguments);
-  // A schedule that is too large to draw can still be written as a trace.
-  const bool drawn = arguments.out.empty() || view::cell_count(panels) <= view::most_cells;
-  std::cout << (drawn ? view::to_text_grid(panels[0]) : view::summary(panels[0]) + "\n")
-            << std::flush;
-  if (!arguments.out.empty())
+  std::vector<std::string> written;
+  const std::vector<schedule::Timeline> panels = simulated(arguments, written);
+  if (!arguments.out.empty()) {
     write_picture(arguments.out, panels,
                   text(arguments.csv.empty() ? arguments.schedule : arguments.csv, ", ",
                        counted(panels[0].stages, "stage"), ", ",
                        counted(panels[0].micro_batches, "micro-batch", "micro-batches")));
+    written.push_back(arguments.out);
+  }
+  if (arguments.json) {
+    std::cout << view_json(panels, written) << std::endl;
+    return 0;
+  }
+  const int columns = columns_for_text(STDOUT_FILENO);
+  // A schedule that is too large to draw can still be written as a trace.
+  const bool drawn = arguments.out.empty() || view::cell_count(panels) <= view::most_cells;
+  std::cout << (drawn ? view::to_text_grid(panels[0], {.fold = columns})
+                      : folded(view::summary(panels[0]), columns, 2) + "\n");
+  print_written(written);
   return 0;
 }
 
@@ -204,10 +235,13 @@ void add_view(Verb app) {
       .type("FILE");
   verb.add("--save-csv", arguments->save_csv, "Also write the schedule as CSV").type("FILE");
   verb.add("--out", arguments->out, "The picture: .svg, .json (Chrome trace) or .txt").type("FILE");
+  verb.add_switch("--json", arguments->json, "Print one JSON object instead of the drawing");
+  add_overwrite_flag(verb, arguments->overwrite);
   verb.footer(
       examples({"trestle view --schedule 1f1b --stages 4 --micro-batches 8 --out 1f1b.svg",
                 "trestle view --schedule gpipe --stages 2 --micro-batches 4 --costs 1,2,1.5,3",
-                "trestle view --csv mine.csv --out mine.svg", "trestle view runs/unet_quick"}));
+                "trestle view --csv mine.csv --out mine.svg", "trestle view runs/unet_quick"}) +
+      "The drawing is folded to the width of the terminal, or to COLUMNS.\n" + exit_codes());
   verb.action([verb, arguments] { return perform_view(verb, *arguments); });
 }
 

@@ -1,13 +1,17 @@
 #include "trestle/data/arrays.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstring>
 
 #include <ATen/Functions.h>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/files/content_hash.h"
 #include "trestle/checkpoint/files/pickled_array.h"
 #include "trestle/data/files/npy.h"
+#include "trestle/data/segmentation.h"
 
 namespace trestle::data {
 namespace {
@@ -50,8 +54,41 @@ at::Tensor to_tensor(const std::string& place, const std::vector<std::int64_t>& 
   return tensor;
 }
 
+// Tables and other formats have no shape and type of their own; Python converts them.
+void refuse_other_formats(const std::filesystem::path& file) {
+  std::string ending = file.extension().string();
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  const bool table = ending == ".csv" || ending == ".tsv" || ending == ".txt";
+  if (table)
+    throw UsageError(
+        text("is a table of text (", ending, "), and arrays are .npy, .npz or .pt files"),
+        {.file = file.string(),
+         .hint = text("Convert it in Python: numpy.save(\"x.npy\", numpy.loadtxt(\"",
+                      file.filename().string(),
+                      "\", dtype=\"float32\", delimiter=", ending == ".csv" ? "\",\"" : "\"\\t\"",
+                      ", skiprows=1)), where skiprows leaves out a line of names.")});
+  for (const char* other : {".h5", ".hdf5", ".parquet", ".mat", ".json", ".pkl", ".xlsx"})
+    if (ending == other)
+      throw UsageError(text("is a ", ending, " file, and arrays are .npy, .npz or .pt files"),
+                       {.file = file.string(), .hint = "Save the arrays with numpy.save()."});
+}
+
+// float32 has 24 bits: larger integers would change without a message.
+at::Tensor to_float(const at::Tensor& integers, const std::string& place) {
+  constexpr std::int64_t most = std::int64_t{1} << 24;
+  const at::Tensor wide = integers.to(at::kLong);
+  for (const std::int64_t extreme :
+       {wide.max().item<std::int64_t>(), wide.min().item<std::int64_t>()})
+    if (extreme > most || extreme < -most)
+      throw FormatError(text("the inputs have the value ", extreme,
+                             ", and inputs become float32, which has integers up to ", most),
+                        {.file = place, .hint = "Scale them, or save them as float32."});
+  return wide.to(at::kFloat);
+}
+
 at::Tensor read_tensor(const std::string& place) {
   const std::filesystem::path file = file_of_array(place);
+  refuse_other_formats(file);
   if (!std::filesystem::exists(file))
     throw UsageError("no such file", {.file = file.string(),
                                       .hint = "Give the .npy, .npz or .pt file of your data."});
@@ -78,8 +115,10 @@ ArrayDataset::ArrayDataset(const std::string& inputs, const std::string& targets
                            " examples in ", inputs),
                       {.file = targets});
   const bool bytes = inputs_.scalar_type() == at::kByte;
-  const bool numbers = bytes || inputs_.is_floating_point();
-  if (!bytes) inputs_ = inputs_.to(numbers ? at::kFloat : at::kLong);
+  if (inputs_.is_floating_point())
+    inputs_ = inputs_.to(at::kFloat);
+  else if (!bytes)  // bytes become floats example by example: they take a quarter of the memory
+    inputs_ = to_float(inputs_, inputs);
   targets_ = targets_.to(targets_.is_floating_point() ? at::kFloat : at::kLong);
 }
 
@@ -91,9 +130,24 @@ Sample ArrayDataset::get(std::int64_t index) const {
   return {std::move(input), targets_[index], std::to_string(index)};
 }
 
+std::uint64_t ArrayDataset::content_hash() const {
+  std::string hashes;
+  for (const at::Tensor& tensor : {inputs_.contiguous(), targets_.contiguous()}) {
+    const auto* const bytes = static_cast<const char*>(tensor.const_data_ptr());
+    hashes += text(checkpoint::content_hash({bytes, tensor.nbytes()}), tensor.dtype(),
+                   join(tensor.sizes(), " "));
+  }
+  return std::stoull(checkpoint::content_hash(hashes), nullptr, 16);
+}
+
+std::int64_t ArrayDataset::ignored_count() const {
+  if (targets_.scalar_type() != at::kLong) return 0;
+  return targets_.eq(ignored_target).sum().item<std::int64_t>();
+}
+
 std::int64_t ArrayDataset::classes() const {
-  if (targets_.scalar_type() != at::kLong || targets_.min().item<std::int64_t>() < 0) return 0;
-  return targets_.max().item<std::int64_t>() + 1;
+  if (targets_.scalar_type() != at::kLong) return 0;
+  return std::max<std::int64_t>(0, targets_.max().item<std::int64_t>() + 1);
 }
 
 }  // namespace trestle::data

@@ -4,6 +4,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/data/segmentation.h"
 
 namespace trestle::data {
 namespace {
@@ -15,10 +16,21 @@ std::string size_in_words(const at::Tensor& input) {
   return sizes.empty() ? "1 number" : join(sizes, " x ");
 }
 
-void check_target(const Sample& sample, std::int64_t classes) {
-  if (classes <= 0 || sample.target.scalar_type() != at::kLong || sample.target.numel() == 0)
+void check_finite(const Sample& sample, const char* what, const at::Tensor& values) {
+  if (!values.defined() || !values.is_floating_point() || at::isfinite(values).all().item<bool>())
     return;
+  throw FormatError(text(sample.name, ": its ", what, " has values that are infinite or NaN"));
+}
+
+void check_target(const Sample& sample, std::int64_t classes) {
+  if (classes <= 0 || !sample.target.defined() || sample.target.numel() == 0) return;
+  if (sample.target.scalar_type() != at::kLong) return;
   const auto worst = sample.target.max().item<std::int64_t>();
+  const at::Tensor counted = sample.target.masked_select(sample.target.ne(ignored_target));
+  const auto least = counted.numel() == 0 ? 0 : counted.min().item<std::int64_t>();
+  if (least < 0)
+    throw FormatError(
+        text(sample.name, ": its target is class ", least, ", but classes count ", "from 0"));
   if (worst >= classes)
     throw FormatError(text(sample.name, ": its target is class ", worst,
                            ", but the classes are 0 to ", classes - 1));
@@ -27,12 +39,18 @@ void check_target(const Sample& sample, std::int64_t classes) {
 }  // namespace
 
 void check_examples(const Dataset& dataset, std::int64_t classes, CheckReport& report,
-                    const CheckProgress& progress) {
+                    const CheckProgress& progress, Part part) {
   std::map<std::string, std::string> first_of_size;  // size -> name of its first example
   for (std::int64_t i = 0; i < dataset.size(); ++i) {
     try {
-      const Sample sample = dataset.get(i);
+      const Sample sample = part == Part::Both ? dataset.get(i) : dataset.get_part(i, part);
+      check_finite(sample, "input", sample.input);
+      check_finite(sample, "target", sample.target);
       check_target(sample, classes);
+      if (classes > 0 && sample.target.defined() && sample.target.scalar_type() == at::kLong) {
+        report.targets += sample.target.numel();
+        report.ignored += sample.target.eq(ignored_target).sum().item<std::int64_t>();
+      }
       const std::string size = size_in_words(sample.input);
       first_of_size.emplace(size, sample.name);
       ++report.sizes[size];

@@ -1,5 +1,7 @@
 #include "trestle/data/classification.h"
 
+#include <utility>
+
 #include <ATen/ops/scalar_tensor.h>
 
 #include "trestle/base/error.h"
@@ -10,7 +12,10 @@ namespace trestle::data {
 ClassificationDataset::ClassificationDataset(const std::filesystem::path& folder,
                                              const PictureOptions& options,
                                              const std::vector<std::string>& classes)
-    : files_(list_class_folders(folder, classes)), options_(options) {
+    : ClassificationDataset(list_class_folders(folder, classes), options) {}
+
+ClassificationDataset::ClassificationDataset(ClassFolders files, const PictureOptions& options)
+    : files_(std::move(files)), options_(options) {
   check_picture_options(options);
 }
 

@@ -24,6 +24,9 @@ class ClassificationDataset : public Dataset {
                                  const PictureOptions& options = {},
                                  const std::vector<std::string>& classes = {});
 
+  // Uses only these files.
+  ClassificationDataset(ClassFolders files, const PictureOptions& options);
+
   std::int64_t size() const override { return static_cast<std::int64_t>(files_.images.size()); }
   Sample get(std::int64_t index) const override;
   // Reads no file for Part::Target.

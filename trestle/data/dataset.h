@@ -35,6 +35,16 @@ class Dataset {
   // The same for one part of the example: the other part may be undefined and `more` empty, but the
   // name is set. Override it if get() would decode a file for the other part.
   virtual Sample get_part(std::int64_t index, Part /*part*/) const { return get(index); }
+
+  // A number that changes when any value of any example does, for examples that are in memory; 0 =
+  // not known. A resumed run compares it with that of its checkpoint.
+  virtual std::uint64_t content_hash() const { return 0; }
+
+  // The same for a data set that draws something of an example at random, such as the place of a
+  // patch. Loaders call it; `key` depends only on (seed, epoch, index).
+  virtual Sample draw(std::int64_t index, Part part, std::uint64_t /*key*/) const {
+    return part == Part::Both ? get(index) : get_part(index, part);
+  }
 };
 
 }  // namespace trestle::data

@@ -7,11 +7,21 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/files/content_hash.h"
 
 namespace trestle::data {
 
 MnistDataset::MnistDataset(const std::filesystem::path& folder, MnistPart part)
     : arrays_(read_mnist(folder, part)) {}
+
+std::uint64_t MnistDataset::content_hash() const {
+  const auto hash_of = [](const auto& bytes) {
+    return checkpoint::content_hash({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  };
+  static_assert(sizeof arrays_.images.pixels[0] == 1 && sizeof arrays_.labels[0] == 1);
+  const std::string hashes = hash_of(arrays_.images.pixels) + hash_of(arrays_.labels);
+  return std::stoull(checkpoint::content_hash(hashes), nullptr, 16);
+}
 
 Sample MnistDataset::get(std::int64_t index) const {
   if (index < 0 || index >= size()) {

@@ -20,6 +20,7 @@ class MnistDataset : public Dataset {
 
   std::int64_t size() const override { return arrays_.images.count; }
   Sample get(std::int64_t index) const override;
+  std::uint64_t content_hash() const override;
 
  private:
   MnistArrays arrays_;

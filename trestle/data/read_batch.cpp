@@ -99,7 +99,8 @@ at::Tensor room_for(std::size_t count, const at::Tensor& example, HostMemory mem
 Sample read_example(const Dataset& dataset, std::int64_t example, std::int64_t epoch, Part part,
                     const LoaderOptions& options) {
   constexpr std::int64_t of_a_transform = -2;  // Loader::order() uses -1
-  Sample sample = part == Part::Both ? dataset.get(example) : dataset.get_part(example, part);
+  constexpr std::int64_t of_a_draw = -3;
+  Sample sample = dataset.draw(example, part, keyed_seed(options.seed, epoch, example, of_a_draw));
   if (options.transform)
     sample = options.transform(std::move(sample),
                                keyed_seed(options.seed, epoch, example, of_a_transform));

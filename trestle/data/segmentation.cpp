@@ -12,6 +12,13 @@
 #include "trestle/data/files/resize.h"
 
 namespace trestle::data {
+
+std::string describe_ignored(std::int64_t ignored, std::int64_t all) {
+  return text(ignored, " of ", all, all == 1 ? " target is" : " targets are",
+              " ignored: ", ignored == 1 ? "it is " : "they are ", ignored_target,
+              ", which no loss and no metric counts");
+}
+
 namespace {
 
 namespace fs = std::filesystem;

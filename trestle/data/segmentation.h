@@ -16,6 +16,9 @@ namespace trestle::data {
 // The target of a pixel without a class: torch's number for it, and nn::ignored_target.
 inline constexpr std::int64_t ignored_target = -100;
 
+// "3 of 64 targets are ignored: they are -100, which no loss and no metric counts".
+std::string describe_ignored(std::int64_t ignored, std::int64_t all);
+
 struct SegmentationOptions {
   PictureOptions picture = {};
   // The part of a mask's file name between the image's name and the extension.

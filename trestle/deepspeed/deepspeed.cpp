@@ -2,6 +2,8 @@
 
 #include <torch/nn/module.h>
 
+#include <iostream>
+
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/gather.h"
@@ -37,10 +39,47 @@ void check_deepspeed(const DeepspeedConfig& config, const World& world,
                               "the file."});
 }
 
+NamedTensors parameters_of(const nn::Layers& model) { return model.named_parameters(); }
+NamedTensors parameters_of(const std::shared_ptr<torch::nn::Module>& model) {
+  NamedTensors parameters;
+  for (const auto& parameter : model->named_parameters())
+    parameters.emplace_back(parameter.key(), parameter.value());
+  return parameters;
+}
+
+std::optional<precision::LayerSpeed> layer_speed(const nn::Layers& model) {
+  return precision::measure_layer_speed(model);
+}
+std::optional<precision::LayerSpeed> layer_speed(const std::shared_ptr<torch::nn::Module>& model) {
+  return precision::measure_layer_speed(parameters_of(model));
+}
+
+// fp16 on a CPU can be so slow that the first step seems to hang.
+template <class Model>
+void warn_of_slow_precision(const Model& model, const World& world, const DeepspeedConfig& config,
+                            const InitializeOptions& options) {
+  const Precision precision = precision::parse_precision(config.precision);
+  if (precision == Precision::Float32 || world.rank() != 0) return;
+  if (options.device && options.device->is_cuda()) return;
+  const auto speed = options.layer_speed ? options.layer_speed() : layer_speed(model);
+  const auto slow = speed ? precision::find_slow_precision(precision, *speed) : std::nullopt;
+  if (!slow) return;
+  const std::string words = text(config.file, ": ", precision::describe(*slow), ". ",
+                                 slow->better == Precision::BFloat16
+                                     ? "\"bf16\": {\"enabled\": true} instead of \"fp16\""
+                                     : text("\"enabled\": false in \"", config.precision, "\""),
+                                 " is faster; the engine computes in ", config.precision);
+  if (options.warn)
+    options.warn(words);
+  else
+    std::cerr << "trestle: " + words + "\n";
+}
+
 template <class Model>
 Sharded make_sharded(const Model& model, const World& world, const DeepspeedConfig& config,
                      const InitializeOptions& options) {
   check_deepspeed(config, world, options);
+  warn_of_slow_precision(model, world, config, options);
   ShardOptions shards = shard_options(config);
   shards.device = options.device;
   shards.seed = options.seed;
@@ -54,6 +93,7 @@ Engine::Engine(const nn::Layers& model, const World& world, Config config,
     : config_(std::move(config)),
       world_(world),
       sharded_(make_sharded(model, world, config_, options)),
+      parameters_(parameters_of(model)),
       set_mode_(
           [layers = nn::Layers(model)](bool on) mutable { on ? layers.train() : layers.eval(); }) {
   finish(options);
@@ -64,6 +104,7 @@ Engine::Engine(const std::shared_ptr<torch::nn::Module>& model, const World& wor
     : config_(std::move(config)),
       world_(world),
       sharded_(make_sharded(model, world, config_, options)),
+      parameters_(parameters_of(model)),
       set_mode_([model](bool on) { model->train(on); }) {
   finish(options);
 }

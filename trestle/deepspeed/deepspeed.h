@@ -18,6 +18,7 @@
 #include "trestle/deepspeed/config/rate.h"
 #include "trestle/nn/layers.h"
 #include "trestle/precision/gradient_scaler.h"
+#include "trestle/precision/layer_speed.h"
 #include "trestle/sharding/sharded.h"
 
 // Trains by a JSON configuration of DeepSpeed, with DeepSpeed's calls:
@@ -31,6 +32,11 @@
 //
 // docs/deepspeed.md lists what is used of a configuration. Levels, precision and reductions are
 // those of sharding/sharded.h: engine.sharded().
+namespace trestle::checkpoint {
+struct DeepspeedGroup;
+struct DeepspeedParameter;
+}  // namespace trestle::checkpoint
+
 namespace trestle::deepspeed {
 
 struct InitializeOptions {
@@ -39,6 +45,18 @@ struct InitializeOptions {
   std::function<std::unique_ptr<torch::optim::Optimizer>(const NamedTensors&)> optimizer = {};
   std::optional<at::Device> device = {};  // to move the model to; nothing: it stays
   std::uint64_t seed = 0;                 // of dropout
+  // Gets one line on rank 0 if the file's precision is much slower than fp32 on this CPU: one layer
+  // is measured for that (precision/layer_speed.h). The engine computes in it all the same. Null:
+  // the line is written to the standard error.
+  std::function<void(const std::string&)> warn = {};
+  // Replaces that measurement, for example in a test.
+  std::function<std::optional<precision::LayerSpeed>()> layer_speed = {};
+};
+
+// The files that save_checkpoint() writes under a tag.
+enum class CheckpointForm {
+  Trestle,   // trestle's own folder (sharding/save/save.h), at any point of a training
+  Deepspeed  // DeepSpeed's files, from which DeepSpeed 0.19 resumes with the same bits
 };
 
 struct LoadedCheckpoint {
@@ -85,12 +103,22 @@ class Engine {
   // it. Throws as trestle::save(), UsageError for a tag that is not a folder name or differs
   // between ranks. In the middle of a batch the gradients of stages 2 and 3 are saved too; those of
   // stages 0 and 1 are not reduced yet: StateError.
+  //
+  // DeepSpeed's form is written for this number of ranks and stage, with the names of this model in
+  // their order: those of the model in Python. Parameters that were frozen before initialize() are
+  // frozen there too, in the dtype in which the engine computes. Throws UsageError in the middle of
+  // a batch, with fp16 or mics_shard_size, with parameters frozen later, for weights that are not
+  // fp32, for an optimizer of another class than Adam, AdamW, SGD and RMSprop, and at stage 0 in
+  // fp32 for frozen parameters beside several groups. A checkpoint in trestle's form is in
+  // `folder`/`tag`.trestle meanwhile.
   void save_checkpoint(const std::filesystem::path& folder, std::string tag = "",
-                       const std::map<std::string, double>& client_state = {});
-  // Loads `folder`/`tag`, or the checkpoint that latest names; returns nothing without a tag and
-  // without latest. The program restores the position of its data loader itself, from
-  // global_steps() and micro_steps(). Throws as trestle::load(), and UsageError for a checkpoint
-  // from the middle of a batch of other micro-batches.
+                       const std::map<std::string, double>& client_state = {},
+                       CheckpointForm form = CheckpointForm::Trestle);
+  // Loads `folder`/`tag`, or the checkpoint that latest names, in either form; returns nothing
+  // without a tag and without latest. DeepSpeed's own may be of any stage and number of ranks; of
+  // its client state the numbers are read. The program restores the position of its data loader
+  // itself, from global_steps() and micro_steps(). Throws as trestle::load(), and UsageError for a
+  // checkpoint from the middle of a batch of other micro-batches.
   std::optional<LoadedCheckpoint> load_checkpoint(const std::filesystem::path& folder,
                                                   std::string tag = "");
 
@@ -128,10 +156,16 @@ class Engine {
   void finish(const InitializeOptions& options);
   void take_step();
   void follow_schedule();
+  void refuse_deepspeeds_form() const;
+  std::vector<checkpoint::DeepspeedParameter> parameters_in_python() const;
+  std::vector<checkpoint::DeepspeedGroup> groups_in_python() const;
+  void convert(const std::filesystem::path& folder, const std::string& tag,
+               const std::map<std::string, double>& client_state);
 
   Config config_;
   World world_;
   Sharded sharded_;
+  NamedTensors parameters_;  // the model's, frozen ones too, under all their names
   std::function<void(bool)> set_mode_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::optional<precision::GradientScaler> scaler_;

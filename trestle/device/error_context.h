@@ -10,9 +10,10 @@ namespace trestle {
 //   try { work(); } catch (...) { rethrow_with_context("in stage 1, micro-batch 2"); }
 //
 // trestle::Error and c10::Error (and all derived classes) gain a line and keep their object.
-// std::runtime_error, logic_error, invalid_argument, out_of_range and domain_error are thrown as a
-// new object of the same type with a longer text. All other types, including a user's own, are
-// rethrown unchanged.
+// Exceptions of the standard library are thrown as a new object with a longer text. It has the same
+// type if that holds only a text, as std::out_of_range does; else its class is derived from that of
+// std::bad_alloc, std::filesystem::filesystem_error and so on, with the same data. All other types,
+// including a user's own, are rethrown unchanged.
 [[noreturn]] void rethrow_with_context(const std::string& context);
 
 }  // namespace trestle

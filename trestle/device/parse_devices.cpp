@@ -45,7 +45,11 @@ Item parse_item(std::string_view written) {
   std::string number = item.text.substr(colon + 1);
   if (const std::size_t times = number.find('x');
       times != std::string::npos && item.kind == "virtual") {
-    item.budget = parse_bytes(trim(number.substr(times + 1)));
+    const std::string budget = trim(number.substr(times + 1));
+    if (budget.empty())
+      throw UsageError(text("'", item.text, "' has no size of memory after the x"),
+                       {.hint = forms});
+    item.budget = parse_bytes(budget);
     number.resize(times);
   }
   if (item.kind == "cuda" && trim(number) == "all") {

@@ -33,13 +33,19 @@ void check_count(int count) {
                                    core_count(), " cores.")});
 }
 
+// A thread's first parallel operator applies the process's default over any earlier setting. These
+// calls get that over with: for libtorch's own operators, and for loops in this program, which has
+// a copy of that state.
+void take_default() {
+  at::get_num_threads();
+  at::internal::lazy_init_num_threads();
+}
+
 }  // namespace
 
 void set_worker_threads(int count) {
   check_count(count);
-  // A thread's first parallel operator applies the process's default over any earlier setting. This
-  // call gets that over with.
-  at::get_num_threads();
+  take_default();
   at::set_num_threads(count);
 }
 
@@ -52,7 +58,7 @@ void set_own_threads(int count) {
       reinterpret_cast<SetThreads*>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   static auto* const set_mkl =
       reinterpret_cast<SetThreads*>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));
-  at::get_num_threads();  // the first call in a thread sets its number: get that over with
+  take_default();
   if (!set_openmp) return at::set_num_threads(count);
   set_openmp(count);
   if (set_mkl) set_mkl(count);

@@ -20,7 +20,7 @@ enum class Binding {
 };
 
 struct LaunchOptions {
-  std::string program;                      // searched for in PATH unless it contains '/'
+  std::string program = {};                 // searched for in PATH unless it contains '/'
   std::vector<std::string> arguments = {};  // without the program's name
   int ranks = 1;                            // number of ranks on this machine
   int nodes = 1;                            // machines; each has a launcher, with the same `ranks`

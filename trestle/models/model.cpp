@@ -11,6 +11,7 @@
 #include "trestle/models/resnet50.h"
 #include "trestle/models/toy.h"
 #include "trestle/models/unet.h"
+#include "trestle/models/unet3d.h"
 
 namespace trestle::models {
 
@@ -37,12 +38,22 @@ nn::Layers make_unet(const ModelOptions& options) {
   return unet(unet_options);
 }
 
+nn::Layers make_unet3d(const ModelOptions& options) {
+  UNet3dOptions unet_options = sizes(options, &UNet3dOptions::in_channels);
+  set_if_given(unet_options.depth, options.depth);
+  for (const std::string& level : options.pooling)
+    unet_options.pooling.push_back(parse_pooling(level));
+  unet_options.trilinear = options.bilinear;
+  return unet3d(unet_options);
+}
+
 struct Maker {
   std::string_view name;
   nn::Layers (*make)(const ModelOptions&);
 };
 constexpr std::array model_table = {
     Maker{"unet", make_unet},
+    Maker{"unet3d", make_unet3d},
     Maker{"resnet18",
           [](const ModelOptions& o) { return resnet18(sizes(o, &ResNetOptions::in_channels)); }},
     Maker{
@@ -63,13 +74,22 @@ nn::Layers make_model(const ModelOptions& options) {
   for (const auto& [name, size] :
        {std::pair<const char*, std::int64_t>{"in_channels", options.in_channels},
         {"classes", options.classes},
-        {"width", options.width}}) {
+        {"width", options.width},
+        {"depth", options.depth}}) {
     if (size < 0)
       throw UsageError(text("model '", options.name, "': ", name, " = ", size, " is negative"));
   }
   const Maker& maker = choose("model", options.name, model_table);
-  if (options.bilinear && maker.name != "unet") {
-    throw UsageError(text("model '", maker.name, "' has no option 'bilinear'; only 'unet' has it"));
+  const bool of_volumes = maker.name == "unet3d";
+  if (options.bilinear && maker.name != "unet" && !of_volumes) {
+    throw UsageError(text("model '", maker.name,
+                          "' has no option 'bilinear'; only 'unet' and 'unet3d' have it"));
+  }
+  for (const auto& [name, given] : {std::pair<const char*, bool>{"depth", options.depth != 0},
+                                    {"pooling", !options.pooling.empty()}}) {
+    if (!given || of_volumes) continue;
+    throw UsageError(
+        text("model '", maker.name, "' has no option '", name, "'; only 'unet3d' has it"));
   }
   return maker.make(options);
 }

@@ -17,7 +17,10 @@ struct ModelOptions {
   std::int64_t in_channels = 0;  // of images; for other models the numbers of a sample
   std::int64_t classes = 0;
   std::int64_t width = 0;
-  bool bilinear = false;  // "unet" only
+  // "unet" and "unet3d" only: up-sampling by interpolation
+  bool bilinear = false;
+  std::int64_t depth = 0;                 // "unet3d" only: levels below the first
+  std::vector<std::string> pooling = {};  // "unet3d" only: of each level, such as "1x2x2"
   std::uint64_t seed = 42;
 };
 
@@ -26,9 +29,9 @@ using MakeModel = std::function<nn::Layers(const ModelOptions&)>;
 // A program's own models, by the names that its recipes use.
 using OwnModels = std::map<std::string, MakeModel>;
 
-// "unet", "resnet18", "resnet18_flat", "resnet50", "toy", "two_linears" or "mlp". Throws UsageError
-// that suggests the nearest name for any other name; also for negative sizes, and for an option
-// that the model does not have.
+// "unet", "unet3d", "resnet18", "resnet18_flat", "resnet50", "toy", "two_linears" or "mlp".
+// Throws UsageError that suggests the nearest name for any other name; also for negative sizes, and
+// for an option that the model does not have.
 nn::Layers make_model(const ModelOptions& options);
 
 std::vector<std::string> model_names();

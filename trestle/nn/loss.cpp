@@ -38,10 +38,22 @@ void check_class_ids(const char* loss, const at::Tensor& output, const at::Tenso
   const bool fits = output.dim() >= 2 && target.dim() == output.dim() - 1 &&
                     target.size(0) == output.size(0) &&
                     target.sizes().slice(1) == output.sizes().slice(2);
-  if (fits && target.scalar_type() == at::kLong) return;
+  const bool ids = target.scalar_type() == at::kLong;
+  if (fits && ids) return;
+  std::string hint;
+  if (!ids)
+    hint =
+        "Convert the targets to int64, or use a loss of numbers: mean_squared_error (in a "
+        "recipe 'loss' in [train]).";
+  else if (target.dim() + 1 != output.dim())
+    hint = text("The model gives scores for ", output.dim() > 2 ? "each pixel" : "each sample",
+                ", and the targets have ", target.dim(),
+                " dimensions: choose another model ('name' "
+                "in [model]) or other targets.");
   throw UsageError(text(loss, " takes scores [N, C, ...] and int64 class ids [N, ...]; got [",
                         join(output.sizes(), ", "), "] and ", target.scalar_type(), " [",
-                        join(target.sizes(), ", "), "]"));
+                        join(target.sizes(), ", "), "]"),
+                   {.hint = std::move(hint)});
 }
 
 // Sum and division instead of torch's mean: the same numbers, and 0 instead of NaN if every target
@@ -113,6 +125,21 @@ Loss cross_entropy(const CrossEntropyOptions& options) {
       });
 }
 
+namespace {
+
+std::string hint_for_shapes(const at::Tensor& output, const at::Tensor& target) {
+  if (target.scalar_type() == at::kLong && target.dim() + 1 == output.dim())
+    return "For class ids use cross_entropy (in a recipe 'loss' in [train]).";
+  if (output.dim() == 2 && target.dim() == 2)
+    return text("Give the model ", target.size(1),
+                " outputs (in a recipe 'classes' in [model]), one for each number of a target.");
+  if (output.dim() == target.dim() + 1 && output.size(-1) == 1)
+    return "Give the targets a last dimension of 1: target.unsqueeze(-1).";
+  return "";
+}
+
+}  // namespace
+
 Loss mean_squared_error() {
   return additive(
       "mean_squared_error",
@@ -120,9 +147,10 @@ Loss mean_squared_error() {
         check_target("mean_squared_error", target);
         // torch would broadcast with a warning, which is hardly ever intended.
         if (output.sizes() != target.sizes()) {
-          throw UsageError(text("mean_squared_error takes two tensors of one shape; got [",
-                                join(output.sizes(), ", "), "] and [", join(target.sizes(), ", "),
-                                "]"));
+          throw UsageError(
+              text("mean_squared_error takes two tensors of one shape; got [",
+                   join(output.sizes(), ", "), "] and [", join(target.sizes(), ", "), "]"),
+              {.hint = hint_for_shapes(output, target)});
         }
         return at::mse_loss(in_float(output), target);
       },

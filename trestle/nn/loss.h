@@ -57,7 +57,7 @@ struct DiceOptions {
   // the scores.
   bool ignores = false;
 };
-// 1 - dice of softmax(logits [N, C, H, W]) against one-hot class ids [N, H, W], all classes,
+// 1 - dice of softmax(logits [N, C, ...]) against one-hot class ids [N, ...], all classes,
 // reduced over the batch first. Whole batch.
 Loss dice(const DiceOptions& options = {});
 

@@ -27,7 +27,12 @@ Tally accuracy_tally(const at::Tensor& output, const at::Tensor& target);
 // Dice of the arg-max mask against the true one, for each image, averaged over the foreground
 // channels (all but class 0). The sum is over images, the count is the number of images. A class
 // that is in neither mask of an image scores 1 there. output [N, C >= 2, H, W], target int64 [N, H,
-// W]. Throws UsageError for other shapes.
+// W], or those of volumes with one more dimension. Throws UsageError for other shapes.
 Tally dice_tally(const at::Tensor& output, const at::Tensor& target, double epsilon = 1e-6);
+
+// Dice of the arg-max masks against the true ones over all voxels of all examples together, the
+// classes above 0 as one sum: 2 * hits / (guessed + true). For patches of volumes, of which many
+// have no foreground: those count for nothing. The count is guessed + true. Shapes as above.
+Tally voxel_dice_tally(const at::Tensor& output, const at::Tensor& target);
 
 }  // namespace trestle::nn

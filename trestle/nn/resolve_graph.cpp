@@ -91,15 +91,21 @@ class Wiring {
       ++argument;  // a wrong name still takes an argument: that is one mistake, not two
     }
     if (argument >= layer.required_arguments && argument <= layer.arguments) return;
+    const bool is_first = index == 0;
     const std::string given =
-        text(lane.size(), " from the layer before, ", taken.size(), " taken by name");
+        text(lane.size(), is_first ? " from the model's input" : " from the layer before", ", ",
+             taken.size(), " taken by name");
+    const std::string more_inputs =
+        is_first && taken.empty() ? text("; make a model of ", layer.required_arguments,
+                                         " inputs with nn::Layers(", layer.required_arguments, ")")
+                                  : "";
     if (argument > layer.arguments) {
       mistakes_.push_back(text("layer '", layer.name, "' takes ", layer.arguments,
                                " value(s) but gets ", argument, " (", given, ")"));
     } else {
       mistakes_.push_back(text("layer '", layer.name, "' takes ", layer.required_arguments,
                                " value(s) but gets ", argument, " (", given, "): argument ",
-                               argument, " has no value"));
+                               argument, " has no value", more_inputs));
     }
   }
 

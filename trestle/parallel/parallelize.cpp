@@ -38,12 +38,17 @@ Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOp
     stages = own.group = mesh.group(options.pipeline);
   const bool has_replicas = layout.has(options.replicate) || layout.has(options.shard);
   const ShardOptions shard{.level = options.level,
+                           .reshard_after_forward = options.reshard_after_forward,
                            .unused_parameters = UnusedParameters::Find,
-                           .mesh = {.replicate = options.replicate, .shard = options.shard}};
+                           .units = options.units,
+                           .mesh = {.replicate = options.replicate, .shard = options.shard},
+                           .buckets = options.buckets,
+                           .shards_on_cpu = options.shards_on_cpu};
   if (has_replicas) {
     ranks = sharding::rank_groups(mesh, shard);
     own.replicas.group = ranks.all;
-    own.replicas.hooks = hooks = std::make_shared<parallel::StageReplicas>(ranks, shard);
+    own.replicas.hooks = hooks =
+        std::make_shared<parallel::StageReplicas>(ranks, shard, options.stage_units);
   }
   pipeline.emplace(model, own);
   if (hooks) hooks->take_parameters(*pipeline, mesh);
@@ -85,6 +90,7 @@ std::vector<at::Tensor> Parallel::parameters() const { return without_names(name
 
 void Parallel::zero_grad() {
   impl_->pipeline->zero_grad();
+  if (impl_->hooks) impl_->hooks->zero_grad();
   for (const auto& [name, tensor] : named_parameters()) tensor.mutable_grad().reset();
 }
 

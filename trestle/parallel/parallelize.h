@@ -16,12 +16,27 @@ class Layers;
 }
 class ShardedParameters;
 
+// Level Parameters: the parameters of a stage that are gathered and released together.
+enum class StageUnits {
+  // Each layer, or the units of `units`: around each layer of each micro-batch. Least memory. A
+  // step gathers every unit once for each forward, recomputation and backward of a micro-batch.
+  Layers,
+  // All parameters of the stage: once a step, from its first forward to its last backward.
+  Stage,
+};
+
 // The names of the mesh's dimensions. A mesh need not have all of them.
 struct ParallelOptions {
   std::string pipeline = "pipeline";    // stages, one after the other
   std::string replicate = "replicate";  // pipelines that share each batch
   std::string shard = "shard";          // the same, with their state sharded at `level`
   ShardLevel level = ShardLevel::None;
+  StageUnits stage_units = StageUnits::Layers;
+  // The same fields as in ShardOptions.
+  ShardUnits units = {};  // with StageUnits::Layers
+  Reshard reshard_after_forward = true;
+  ShardBuckets buckets = {};
+  bool shards_on_cpu = false;
   // The mesh sets `group` and `replicas`. With `optimizer` step() clips by the norm of all stages
   // and shards, and each rank steps its own shards.
   PipelineOptions options = {};
@@ -40,9 +55,10 @@ struct ParallelOptions {
 //   parallel.clip_grad_norm(1.0);
 //   optimizer->step();
 //
-// At the levels above None parameters() are this rank's shards, as those of a Sharded. A step
-// unshards a stage's parameters before their first use and frees them after the stage's last
-// backward.
+// At the levels above None parameters() are this rank's shards, as those of a Sharded. At level
+// Parameters a step gathers a stage's parameters layer by layer and frees them, in each forward and
+// backward of a micro-batch (ParallelOptions::stage_units). All replicas then split their shares
+// of a batch into equal numbers of micro-batches: the least number that a replica has.
 class Parallel {
  public:
   Parallel(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions options = {});

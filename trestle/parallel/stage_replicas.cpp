@@ -1,6 +1,9 @@
 #include "trestle/parallel/stage_replicas.h"
 
+#include <ATen/Functions.h>
 #include <torch/optim/optimizer.h>
+
+#include <utility>
 
 #include "trestle/base/text.h"
 #include "trestle/gradient_norm/sharded_norm.h"
@@ -14,16 +17,26 @@ bool is_of_layer(const std::string& name, const std::string& layer) {
   return name.size() > layer.size() && name.starts_with(layer) && name[layer.size()] == '.';
 }
 
+// The layer with the longest name that begins a tensor's name: beside a layer "a" there may be the
+// layers of a nested model "a", such as "a.b".
+std::size_t layer_of(const nn::Graph& graph, const std::string& name) {
+  std::size_t found = graph.layers.size(), length = 0;
+  for (std::size_t layer = 0; layer < graph.layers.size(); ++layer) {
+    const std::string& own = graph.layers[layer].name;
+    if (own.size() < length || !is_of_layer(name, own)) continue;
+    found = layer;
+    length = own.size();
+  }
+  return found;
+}
+
 // The tensors of the layers [first, last) among those of a rank.
 NamedTensors of_layers(const nn::Graph& graph, std::size_t first, std::size_t last,
                        const NamedTensors& named) {
   NamedTensors own;
   for (const auto& one : named)
-    for (std::size_t layer = first; layer < last; ++layer)
-      if (is_of_layer(one.first, graph.layers[layer].name)) {
-        own.push_back(one);
-        break;
-      }
+    if (const std::size_t layer = layer_of(graph, one.first); layer >= first && layer < last)
+      own.push_back(one);
   return own;
 }
 
@@ -51,12 +64,73 @@ void StageReplicas::take_parameters(Pipeline& pipeline, const DeviceMesh& mesh) 
     if (pipeline.has_stage(stage)) {
       const NamedTensors own = of_layers(graph, first, last, parameters);
       if (in_threads) groups_.emplace(stage, sharding::separate_rank_groups(mesh, options_));
-      stages_.emplace(stage, ShardedParameters(own, of_layers(graph, first, last, buffers),
-                                               groups_of(stage), options_));
+      const NamedTensors own_buffers = of_layers(graph, first, last, buffers);
+      if (units_ == StageUnits::Layers) {
+        stages_.emplace(stage,
+                        ShardedParameters(own, own_buffers, graph, static_cast<int>(first),
+                                          static_cast<int>(last), groups_of(stage), options_));
+      } else {
+        stages_.emplace(stage, ShardedParameters(own, own_buffers, groups_of(stage), options_));
+      }
       stages_.at(stage).reshard();
+      missing_forwards_[stage] = 0;
     }
     first = last;
   }
+  if (gathers_layers()) connect_layers(pipeline);
+}
+
+// From now on the wrapped layers find the stage that gathers their parameters.
+void StageReplicas::connect_layers(const Pipeline& pipeline) {
+  for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
+    const int layers = pipeline.balance()[static_cast<std::size_t>(stage)];
+    ShardedParameters* const own = pipeline.has_stage(stage) ? &stages_.at(stage) : nullptr;
+    stage_of_layer_->insert(stage_of_layer_->end(), static_cast<std::size_t>(layers), own);
+  }
+}
+
+void StageReplicas::wrap_layers(nn::Graph& graph) {
+  if (!gathers_layers()) return;
+  for (std::size_t layer = 0; layer < graph.layers.size(); ++layer) {
+    auto& forward = graph.layers[layer].forward;
+    forward = [stages = stage_of_layer_, layer,
+               inner = std::move(forward)](const nn::Values& arguments) {
+      ShardedParameters* const stage = layer < stages->size() ? (*stages)[layer] : nullptr;
+      return stage ? stage->run_layer(static_cast<int>(layer), arguments, inner) : inner(arguments);
+    };
+  }
+}
+
+// In an evaluation the replicas may have different numbers of micro-batches. Each rank gathers as
+// often as the one that has the most.
+void StageReplicas::unshard(int stage, const pipeline::StageUse& use) {
+  if (gathers_layers() && use.kind == pipeline::StageUse::Kind::Evaluation) {
+    const at::Tensor most = at::full({1}, use.micro_batches, at::kLong);
+    groups_of(stage).all.all_reduce(most, comm::Reduce::Max).wait();
+    missing_forwards_.at(stage) = static_cast<int>(most.item<std::int64_t>()) - use.micro_batches;
+  }
+  stages_.at(stage).unshard();
+}
+
+void StageReplicas::reshard(int stage) { stages_.at(stage).reshard(); }
+
+void StageReplicas::abandon(int stage) {
+  missing_forwards_.at(stage) = 0;
+  stages_.at(stage).abandon();
+}
+
+// Micro-batch by micro-batch, as the other replicas run them. Stage by stage two replicas with
+// different numbers of missing forwards would wait for each other.
+void StageReplicas::end_forwards(const std::vector<int>& stages) {
+  bool any = true;
+  while (std::exchange(any, false))
+    for (const int stage : stages) {
+      int& missing = missing_forwards_.at(stage);
+      if (missing == 0) continue;
+      stages_.at(stage).shadow_forward();
+      --missing;
+      any = true;
+    }
 }
 
 std::vector<optim::GradientNorm> StageReplicas::norm(const std::vector<int>& stages, double p) {
@@ -111,16 +185,21 @@ checkpoint::TensorGroups StageReplicas::groups_to_save(const StageOptimizers& op
 
 void StageReplicas::load(const checkpoint::SavedTraining& saved, const StageOptimizers& optimizers,
                          checkpoint::SurplusTensors others) {
+  std::vector<std::function<void()>> staged;  // all is read and checked before the first change
   for (auto& [stage, sharded] : stages_)
-    sharding::load_saved(saved, sharded, optimizer_of(stage, optimizers), others);
+    staged.push_back(sharding::stage_load(saved, sharded, optimizer_of(stage, optimizers), others));
+  for (const auto& write : staged) write();
 }
 
 // The collectives follow the order of an evaluation.
 void StageReplicas::evaluate_nothing() {
-  for (auto& [stage, sharded] : stages_) {
-    unshard(stage);
-    reshard(stage);
+  std::vector<int> stages;
+  for (const auto& [stage, sharded] : stages_) {
+    unshard(stage, {.kind = pipeline::StageUse::Kind::Evaluation, .micro_batches = 0});
+    stages.push_back(stage);
   }
+  end_forwards(stages);
+  for (const int stage : stages) reshard(stage);
 }
 
 }  // namespace trestle::parallel

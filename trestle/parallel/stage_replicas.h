@@ -7,6 +7,7 @@
 #include "trestle/checkpoint/save.h"
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/device/named_tensors.h"
+#include "trestle/parallel/parallelize.h"
 #include "trestle/pipeline/execute/stage_hooks.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/sharding/options/rank_groups.h"
@@ -22,9 +23,15 @@ using StageOptimizers = std::map<int, torch::optim::Optimizer*>;
 // are not const, and save() and load().
 class StageReplicas final : public pipeline::StageHooks {
  public:
-  StageReplicas(sharding::RankGroups ranks, const ShardOptions& options)
-      : ranks_(std::move(ranks)), options_(options) {}
+  StageReplicas(sharding::RankGroups ranks, const ShardOptions& options, StageUnits units)
+      : ranks_(std::move(ranks)), options_(options), units_(units) {}
+  // A pipeline's layers outlive it; they no longer find their stage.
+  ~StageReplicas() override { stage_of_layer_->clear(); }
+  StageReplicas(const StageReplicas&) = delete;
+  StageReplicas& operator=(const StageReplicas&) = delete;
 
+  // Before take_parameters().
+  void set_buckets(const ShardBuckets& buckets) { options_.buckets = buckets; }
   // Replicates or shards the parameters of the stages of this process, as they are trained and
   // frozen now. Called once, before the pipeline's first step, by all ranks of the mesh's world.
   void take_parameters(Pipeline& pipeline, const DeviceMesh& mesh);
@@ -51,9 +58,14 @@ class StageReplicas final : public pipeline::StageHooks {
   // Takes part in an evaluation that this rank has no examples of.
   void evaluate_nothing();
 
-  void unshard(int stage) override { stages_.at(stage).unshard(); }
-  void reshard(int stage) override { stages_.at(stage).reshard(); }
+  void wrap_layers(nn::Graph& graph) override;
+  bool needs_equal_micro_batches() const override { return gathers_layers(); }
+  void unshard(int stage, const pipeline::StageUse& use) override;
+  void reshard(int stage) override;
+  void abandon(int stage) override;
+  void end_forwards(const std::vector<int>& stages) override;
   void before_last_backward(int stage) override { stages_.at(stage).reduce_next_backward(); }
+  void after_backward(int stage) override { stages_.at(stage).end_backward(); }
   void reduce_gradients(int stage) override { stages_.at(stage).finish_reduction(); }
   // With sharded parameters this takes one small reduction.
   std::vector<optim::GradientNorm> norm(const std::vector<int>& stages, double p) override;
@@ -64,9 +76,18 @@ class StageReplicas final : public pipeline::StageHooks {
   // A process with several stages runs each in a thread of its own. Each stage then needs groups of
   // its own, since the collectives of two threads have no common order.
   const sharding::RankGroups& groups_of(int stage) const;
+  void connect_layers(const Pipeline& pipeline);
+  bool gathers_layers() const {
+    return options_.level == ShardLevel::Parameters && units_ == StageUnits::Layers;
+  }
 
   sharding::RankGroups ranks_;
   ShardOptions options_;
+  StageUnits units_;
+  // [layer] its stage; empty before take_parameters(). The wrapped layers hold it too.
+  std::shared_ptr<std::vector<ShardedParameters*>> stage_of_layer_ =
+      std::make_shared<std::vector<ShardedParameters*>>();
+  std::map<int, int> missing_forwards_;         // of a stage's evaluation, which other ranks run
   std::map<int, sharding::RankGroups> groups_;  // of stages whose groups are not ranks_
   std::map<int, ShardedParameters> stages_;
 };

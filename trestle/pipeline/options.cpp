@@ -69,6 +69,9 @@ void check_micro_batches(const PipelineOptions& options, Mistakes& mistakes) {
   const int size = options.plan.split_size;
   if (options.micro_batches < 1)
     mistakes.push_back(text("micro_batches = ", options.micro_batches, " is not at least 1"));
+  if (options.checkpoint_segments < 0)
+    mistakes.push_back(text("checkpoint_segments = ", options.checkpoint_segments,
+                            " is negative; 0 keeps all activations"));
   if (size < 0) mistakes.push_back(text("split_size = ", size, " is negative"));
   if (options.micro_batches > 1 && size > 0)
     mistakes.push_back(text("micro_batches = ", options.micro_batches, " and split_size = ", size,

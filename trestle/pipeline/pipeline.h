@@ -124,11 +124,13 @@ class Pipeline {
   Pipeline& operator=(Pipeline&&) noexcept;
 
   // One training step: forward, loss and backward of all micro-batches in the schedule's order.
-  // Gradients are accumulated into the parameters' grad(), as by backward(). Autocast is on in
+  // Gradients are accumulated into the parameters' grad(), as by backward(). Inputs that need a
+  // gradient get it too, also through the graph that computed them; a scaler's scale is divided out
+  // of it. Over ranks each rank's inputs get the gradient of that rank's stages. Autocast is on in
   // forwards and loss, not in backwards. Tensors are split along dimension 0. `target` may be None
-  // (at::Tensor()) for a loss of the output alone. Throws UsageError for a whole-batch loss under a
-  // schedule that starts a backward before the last forward; and for a layer, by name, that writes
-  // to a value which another layer uses.
+  // (at::Tensor()) for a loss of the output alone. Throws UsageError for a target that needs a
+  // gradient; for a whole-batch loss under a schedule that starts a backward before the last
+  // forward; and for a layer, by name, that writes to a value which another layer uses.
   //
   // Two mini-batches as one of twice the size:
   //

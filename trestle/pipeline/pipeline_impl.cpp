@@ -162,9 +162,12 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
   const int stages = static_cast<int>(balance.size());
   const auto ranks = options.plan.table ? options.plan.table->rank_of_stage : one_rank_each(stages);
   together([&] {  // each rank makes its own layers, so an error there is its own
+    nn::Graph graph = model.graph();
+    if (options.replicas.hooks) options.replicas.hooks->wrap_layers(graph);
+    if (options.wrap_layers) options.wrap_layers(graph);
     parts_ = std::make_shared<PartitionedModel>(
-        model.graph(), balance, options.devices, ranks, options.cores.threads,
-        options.numerics.memory_format,
+        std::move(graph), balance, options.devices, ranks, options.cores.threads,
+        options.numerics.memory_format, options.checkpoint_segments,
         over_ranks() ? std::optional(options.group.rank()) : std::nullopt);
   });
   tables_ = std::make_unique<pipeline::ScheduleTables>(options, *parts_);
@@ -250,7 +253,14 @@ std::vector<std::int64_t> Pipeline::Impl::agree_on_sizes(StepPlan plan, const nn
     pipeline::check_stage_inputs(*parts_, batch, plan.given, options.group.rank(),
                                  pipeline::first_rank(options));
   }
-  return pipeline::micro_batch_sizes(plan.samples, options.micro_batches, options.plan.split_size);
+  auto sizes =
+      pipeline::micro_batch_sizes(plan.samples, options.micro_batches, options.plan.split_size);
+  const auto& [replicas, hooks] = options.replicas;
+  if (plan.call != StepPlan::Call::Step || !hooks || !hooks->needs_equal_micro_batches())
+    return sizes;
+  const int fewest = pipeline::fewest_micro_batches(replicas, static_cast<int>(sizes.size()));
+  if (fewest == static_cast<int>(sizes.size())) return sizes;
+  return pipeline::micro_batch_sizes(plan.samples, fewest, 0);
 }
 
 std::unique_ptr<pipeline::StageTransport> Pipeline::Impl::transport(
@@ -288,7 +298,15 @@ std::shared_ptr<pipeline::MiniBatchState> Pipeline::Impl::run(StepInputs inputs,
   auto state = std::make_shared<pipeline::MiniBatchState>(
       std::move(inputs), parts_->stages, parts_->cut, parts_->loss_boundary, parts_->copies,
       parts_->clock, std::move(messages));
-  parts_->executor.run(*state, phase);
+  try {
+    parts_->executor.run(*state, phase);
+  } catch (...) {
+    if (const auto& hooks = options.replicas.hooks) {
+      for (const auto& stage : parts_->stages) hooks->abandon(stage.index());
+      gradients_dropped_ = true;
+    }
+    throw;
+  }
   parts_->remember(*state);
   return state;
 }
@@ -298,8 +316,11 @@ std::shared_ptr<pipeline::MiniBatchState> Pipeline::Impl::run_forwards(StepInput
                                                                        const nn::Values& batch) {
   auto state = run(std::move(inputs), batch, Phase::Forward);
   const auto& hooks = options.replicas.hooks;
-  for (const auto& stage : parts_->stages)
-    if (hooks) hooks->reshard(stage.index());
+  if (!hooks) return state;
+  std::vector<int> stages;
+  for (const auto& stage : parts_->stages) stages.push_back(stage.index());
+  hooks->end_forwards(stages);
+  for (const int stage : stages) hooks->reshard(stage);
   return state;
 }
 
@@ -328,13 +349,17 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& targe
                                 const nn::Loss& loss, const StepOptions& step_options) {
   const NormalModeGuard normal_mode;
   const precision::Autocast autocast(options.numerics.precision);
-  pipeline::check_step(given, target, step_options, options, keys.step_number());
+  pipeline::check_step(target, step_options, options, keys.step_number());
   if (gradients_dropped_ && step_options.first_micro_batch > 0)
     throw StateError(text("first_micro_batch = ", step_options.first_micro_batch,
                           " continues a step that failed, and whose gradients were dropped"),
                      {.hint = "Repeat the mini-batch from its start, with first_micro_batch = 0."});
   PreparedStep prepared = prepare_step(given, target, loss, step_options);
   const auto state = run_step(prepared);
+  {
+    const nn::AutocastScope no_autocast(nn::AutocastState::off());
+    pipeline::pass_on_input_gradients(given, *state, 1 / prepared.loss_scale);
+  }
   StepResult result = std::move(prepared.result);
   if (step_options.output == StepOptions::Output::Keep && parts_->stages.has_last())
     result.output = pipeline::merge_one(state->last().outputs, 0);
@@ -348,8 +373,9 @@ Pipeline::Impl::PreparedStep Pipeline::Impl::prepare_step(const nn::Values& give
                                                           const nn::Loss& loss,
                                                           const StepOptions& step_options) {
   const bool updates = options.optimizer.make && step_options.update == StepOptions::Update::Now;
-  const double loss_scale = step_options.scaler ? step_options.scaler->scale() : 1;
   PreparedStep result;
+  const double loss_scale = result.loss_scale =
+      step_options.scaler ? step_options.scaler->scale() : 1;
   result.batch = prepare(given);
   cut_for(result.batch);
   check_inputs(result.batch);
@@ -376,6 +402,7 @@ Pipeline::Impl::PreparedStep Pipeline::Impl::prepare_step(const nn::Values& give
   result.result.weight = take_targets(micro_batches, sizes, inputs);
   inputs.whole_target = with_target.back();
   inputs.batch = std::move(micro_batches);
+  inputs.wants_gradient = pipeline::need_gradients(given);
   inputs.key = keys.next_step(step_options.first_micro_batch);
   inputs.gradient_scale = gradient_scale;
   inputs.replicas = options.replicas.group;
@@ -435,8 +462,7 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
                     .batch = std::move(micro_batches),
                     .evaluating = !graph,
                     .kept_outputs = parts.graph.outputs};
-  for (const auto& input : given)
-    inputs.wants_gradient.push_back(graph && input.defined() && input.requires_grad());
+  if (graph) inputs.wants_gradient = pipeline::need_gradients(given);
   if (link_ && graph)
     inputs.begin_backward = [link = link_, serial = link_->serial()] {
       link->agree_on_backward(serial);

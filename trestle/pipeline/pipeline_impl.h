@@ -78,7 +78,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   struct PreparedStep {
     nn::Values batch;  // the model's inputs
     pipeline::StepInputs inputs;
-    StepResult result;  // without the loss
+    StepResult result;      // without the loss
+    double loss_scale = 1;  // of a scaler
   };
   PreparedStep prepare_step(const nn::Values& given, const at::Tensor& target, const nn::Loss& loss,
                             const StepOptions& step_options);

@@ -105,8 +105,18 @@ struct PipelineOptions {
   int micro_batches = 1;
   // A name that schedule::generate() knows.
   std::string schedule = "gpipe";
-  // Which micro-batches' forwards run again before their backward, to save memory.
+  // Which micro-batches' forwards run again before their backward, to save memory. Such a forward
+  // runs without gradients at first: a layer must compute the same with and without them.
   Recompute recompute = Recompute::Never;
+  // Activation checkpointing inside stages: each stage's layers are cut into this many segments of
+  // equal size, or nearly so. A segment is recomputed in its own backward and keeps only its inputs
+  // until then, so that a stage holds the activations of one segment at a time. The square root of
+  // a stage's layers needs least memory (Chen et al. 2016, arXiv:1604.06174). 0 = none. A stage of
+  // fewer layers has one segment a layer. Loss and gradients stay the same.
+  int checkpoint_segments = 0;
+  // Called once, before the model is cut: may replace the layers' forwards, for instance to
+  // checkpoint single layers (parallel/checkpoint_layers.h).
+  std::function<void(nn::Graph&)> wrap_layers = {};
 
   PlanOptions plan = {};
   NumericsOptions numerics = {};

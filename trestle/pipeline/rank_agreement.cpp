@@ -46,7 +46,8 @@ std::string describe_options(const PipelineOptions& options) {
   if (modes.empty()) modes.emplace_back(schedule::to_string(options.recompute));
   return text("balance [", join(options.balance, ", "), "]\nmicro_batches ", options.micro_batches,
               "\nsplit_size ", options.plan.split_size, "\nschedule ", options.schedule,
-              "\nrecompute ", join(modes, "-"), "\nbatch_norm ",
+              "\nrecompute ", join(modes, "-"), "\ncheckpoint_segments ",
+              options.checkpoint_segments, "\nbatch_norm ",
               static_cast<int>(options.numerics.batch_norm), "\nseed ", options.numerics.seed,
               "\nmemory_format ", options.numerics.memory_format, "\nprecision ",
               static_cast<int>(options.numerics.precision), "\noptimizer ",

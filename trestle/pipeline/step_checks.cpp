@@ -12,12 +12,11 @@
 namespace trestle::pipeline {
 namespace {
 
-void check_history(const std::string& name, const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.requires_grad() || tensor.is_leaf()) return;
-  throw UsageError(name +
-                       " was computed from a tensor that needs a gradient, but step() computes "
-                       "gradients of the pipeline's parameters only",
-                   {.hint = "Use forward() and your own backward(), or detach it."});
+void check_target(const at::Tensor& target) {
+  if (!target.defined() || !target.requires_grad()) return;
+  throw UsageError(
+      "the target needs a gradient, but step() computes gradients of parameters and inputs only",
+      {.hint = "Use forward() and your own backward(), or detach it."});
 }
 
 void check_first_micro_batch(std::int64_t first, std::int64_t steps_before) {
@@ -30,13 +29,12 @@ void check_first_micro_batch(std::int64_t first, std::int64_t steps_before) {
 
 }  // namespace
 
-void check_step(const nn::Values& inputs, const at::Tensor& target, const StepOptions& step_options,
+void check_step(const at::Tensor& target, const StepOptions& step_options,
                 const PipelineOptions& options, std::int64_t steps_before) {
   if (!at::GradMode::is_enabled())
     throw UsageError("Pipeline::step() under no_grad: a training step needs gradients",
                      {.hint = "Use evaluate() for forwards only."});
-  for (std::size_t i = 0; i < inputs.size(); ++i) check_history(text("input ", i), inputs[i]);
-  check_history("the target", target);
+  check_target(target);
   if (step_options.scaler && !options.optimizer.make)
     throw UsageError("StepOptions::scaler without PipelineOptions::optimizer",
                      {.hint = "Pass the scale as gradient_scale, and call scaler.unscale() before "

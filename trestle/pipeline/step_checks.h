@@ -7,9 +7,9 @@
 // What Pipeline::step() refuses before it begins. All throw UsageError.
 namespace trestle::pipeline {
 
-// Refuses a step under no_grad; inputs and a target that need a gradient, which step() would not
-// pass on; and options that contradict each other. `steps_before`: the number of steps so far.
-void check_step(const nn::Values& inputs, const at::Tensor& target, const StepOptions& step_options,
+// Refuses a step under no_grad; a target that needs a gradient, which step() would not give; and
+// options that contradict each other. `steps_before`: the number of steps so far.
+void check_step(const at::Tensor& target, const StepOptions& step_options,
                 const PipelineOptions& options, std::int64_t steps_before);
 
 // Refuses a whole-batch loss, which needs all outputs before the first backward, for a table that

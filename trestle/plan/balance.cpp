@@ -7,6 +7,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/plan/shared_devices.h"
 
 namespace trestle::plan {
 namespace {
@@ -91,11 +92,14 @@ std::vector<double> times(const LayerProfile& profile) {
   return result;
 }
 
-void check_balance(const SizeOptions& options) {
+void check_sizes(const LayerProfile& profile, const SizeOptions& options) {
   if (options.optimizer_states < 0 || options.micro_batches < 1)
     throw UsageError(text("optimizer_states is ", options.optimizer_states, " and micro_batches ",
                           options.micro_batches),
                      {.hint = "The first is at least 0, the second at least 1."});
+  if (!options.step_transients.empty() && options.step_transients.size() != profile.layers.size())
+    throw UsageError(text("step_transients has ", options.step_transients.size(), " entries for ",
+                          profile.layers.size(), " layers"));
 }
 
 bool inside(int layer, int first, int last) { return layer >= first && layer < last; }
@@ -107,12 +111,16 @@ Bytes bytes_of_layers(const LayerProfile& profile, int first, int last,
   double kept = 0;       // by the graph of one micro-batch
   double inputs = 0;     // of one micro-batch
   double transient = 0;  // the largest
+  double step = 0;       // the largest
   for (int i = first; i < last; ++i) {
     const LayerCost& layer = profile.layers.at(static_cast<std::size_t>(i));
     fixed += static_cast<double>(layer.parameters) * (2 + options.optimizer_states) +
              static_cast<double>(layer.buffers);
     kept += static_cast<double>(layer.inner);
     transient = std::max(transient, static_cast<double>(layer.transient));
+    if (!options.step_transients.empty())
+      step =
+          std::max(step, static_cast<double>(options.step_transients[static_cast<std::size_t>(i)]));
   }
   for (const ValueCost& value : profile.values) {
     const auto here = [&](int layer) { return inside(layer, first, last); };
@@ -129,9 +137,71 @@ Bytes bytes_of_layers(const LayerProfile& profile, int first, int last,
                                                                      : all - 1;
   // Only one recomputed micro-batch has a graph at a time.
   const double graphs = options.recompute == Recompute::Never ? all : 1;
-  const double bytes = fixed + recomputed * inputs + graphs * kept + transient;
+  const double bytes = fixed + std::max(recomputed * inputs + graphs * kept + transient, step);
   constexpr Bytes most = std::numeric_limits<Bytes>::max();
   return bytes < static_cast<double>(most) ? static_cast<Bytes>(bytes) : most;
+}
+
+// Numbers from 0, in the order of the devices' first stages.
+std::vector<int> numbered_devices(std::size_t stages, const std::vector<int>& device_of_stage) {
+  std::vector<int> numbers(stages);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  if (device_of_stage.empty()) {
+    if (stages == 0) throw UsageError("a model cannot be cut into 0 stages");
+    return numbers;
+  }
+  if (device_of_stage.size() != stages)
+    throw UsageError(
+        text("devices of ", device_of_stage.size(), " stages, but budgets of ", stages));
+  std::vector<int> seen;
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    const auto known = std::find(seen.begin(), seen.end(), device_of_stage[stage]);
+    numbers[stage] = static_cast<int>(known - seen.begin());
+    if (known == seen.end()) seen.push_back(device_of_stage[stage]);
+  }
+  return numbers;
+}
+
+std::optional<std::vector<int>> cut_on_own_devices(const LayerProfile& profile,
+                                                   const std::vector<Bytes>& budgets,
+                                                   const SizeOptions& options) {
+  const std::vector<double> before = sums(times(profile));
+  const auto cost = [&](int stage, int first, int last) {
+    const Bytes budget = budgets[static_cast<std::size_t>(stage)];
+    if (budget > 0 && bytes_of_layers(profile, first, last, options) > budget) return never;
+    return before[static_cast<std::size_t>(last)] - before[static_cast<std::size_t>(first)];
+  };
+  return best_cut(count(profile), static_cast<int>(budgets.size()), profile.together, cost);
+}
+
+std::optional<std::vector<int>> cut_on_shared_devices(const LayerProfile& profile,
+                                                      const std::vector<Bytes>& budgets,
+                                                      const SizeOptions& options,
+                                                      const std::vector<int>& devices) {
+  const std::vector<double> before = sums(times(profile));
+  const int layers = count(profile);
+  // The search needs each stage many times.
+  std::vector<std::vector<double>> bytes(static_cast<std::size_t>(layers));
+  for (int first = 0; first < layers; ++first)
+    for (int last = first + 1; last <= layers; ++last)
+      bytes[static_cast<std::size_t>(first)].push_back(
+          static_cast<double>(bytes_of_layers(profile, first, last, options)));
+  SharedDevices problem{
+      .may_cut = places_to_cut(layers, static_cast<int>(budgets.size()), profile.together),
+      .device_of_stage = devices,
+      .seconds =
+          [&](int first, int last) {
+            return before[static_cast<std::size_t>(last)] - before[static_cast<std::size_t>(first)];
+          },
+      .bytes =
+          [&](int first, int last) {
+            return bytes[static_cast<std::size_t>(first)]
+                        [static_cast<std::size_t>(last - first - 1)];
+          }};
+  for (std::size_t stage = 0; stage < devices.size(); ++stage)
+    if (devices[stage] == std::ssize(problem.budgets))
+      problem.budgets.push_back(static_cast<double>(budgets[stage]));
+  return fastest_cut(problem);
 }
 
 }  // namespace
@@ -159,7 +229,7 @@ std::vector<int> balance_by_time(const LayerProfile& profile, int stages) {
 
 Bytes stage_bytes(const LayerProfile& profile, int first, int last, const SizeOptions& options) {
   check(profile);
-  check_balance(options);
+  check_sizes(profile, options);
   if (first < 0 || last < first || last > count(profile))
     throw UsageError(
         text("a stage cannot have the layers [", first, ", ", last, ") of ", count(profile)));
@@ -169,7 +239,7 @@ Bytes stage_bytes(const LayerProfile& profile, int first, int last, const SizeOp
 std::vector<int> balance_by_size(const LayerProfile& profile, int stages,
                                  const SizeOptions& options) {
   check(profile);
-  check_balance(options);
+  check_sizes(profile, options);
   const auto cost = [&](int /*stage*/, int first, int last) {
     return static_cast<double>(bytes_of_layers(profile, first, last, options));
   };
@@ -177,27 +247,26 @@ std::vector<int> balance_by_size(const LayerProfile& profile, int stages,
 }
 
 std::vector<int> balance_within(const LayerProfile& profile, const std::vector<Bytes>& budgets,
-                                const SizeOptions& options) {
+                                const SizeOptions& options,
+                                const std::vector<int>& device_of_stage) {
   check(profile);
-  check_balance(options);
-  const int stages = static_cast<int>(budgets.size());
-  const std::vector<double> before = sums(times(profile));
-  const auto cost = [&](int stage, int first, int last) {
-    const Bytes budget = budgets[static_cast<std::size_t>(stage)];
-    if (budget > 0 && bytes_of_layers(profile, first, last, options) > budget) return never;
-    return before[static_cast<std::size_t>(last)] - before[static_cast<std::size_t>(first)];
-  };
-  if (const auto cut = best_cut(count(profile), stages, profile.together, cost)) return *cut;
+  check_sizes(profile, options);
+  const std::vector<int> devices = numbered_devices(budgets.size(), device_of_stage);
+  const bool shared = *std::max_element(devices.begin(), devices.end()) + 1 < std::ssize(devices);
+  const auto cut = shared ? cut_on_shared_devices(profile, budgets, options, devices)
+                          : cut_on_own_devices(profile, budgets, options);
+  if (cut) return *cut;
   std::vector<std::string> needs;
   int first = 0;
-  for (const int layers : balance_by_size(profile, stages, options)) {
+  for (const int layers : balance_by_size(profile, static_cast<int>(budgets.size()), options)) {
     needs.push_back(format_bytes(bytes_of_layers(profile, first, first + layers, options)));
     first += layers;
   }
-  throw UsageError(text("no cut into ", stages, " stages fits the budgets: the smallest needs ",
-                        join(needs, ", ")),
-                   {.hint = "Use recomputation, more micro-batches, more devices or larger "
-                            "budgets."});
+  throw UsageError(
+      text("no cut into ", budgets.size(), " stages fits the budgets: the smallest needs ",
+           join(needs, ", "), shared ? ", and some stages share a device" : ""),
+      {.hint = "Use recomputation, more micro-batches, more devices or larger "
+               "budgets."});
 }
 
 }  // namespace trestle::plan

@@ -32,13 +32,17 @@ struct SizeOptions {
   int optimizer_states = 0;  // state tensors of the optimizer for each parameter: Adam 2, SGD 0
   int micro_batches = 1;     // in flight at once
   schedule::Recompute recompute = schedule::Recompute::Never;
+  // [layer] the optimizer's temporary memory while it steps one of the layer's parameters, when
+  // all activations are freed. Empty = none.
+  std::vector<Bytes> step_transients = {};
 };
 
 // Bytes of a stage with the layers [first, last): its parameters, gradients, optimizer states and
 // buffers; the activations of each micro-batch in flight (with recomputation the stage's inputs,
-// skips included); and the largest transient need. Messages in flight on the sender's side are not
-// included: they depend on the whole cut, see Pipeline::profile() and predict(). Throws UsageError
-// for a range outside the profile and for invalid options.
+// skips included); and the largest transient need. If the optimizer's step needs more than the
+// activations and that, its need is counted instead. Messages in flight on the sender's side are
+// not included: they depend on the whole cut, see Pipeline::profile() and predict(). Throws
+// UsageError for a range outside the profile and for invalid options.
 Bytes stage_bytes(const LayerProfile& profile, int first, int last, const SizeOptions& options);
 
 // Makes the largest stage as small as possible. Throws as balance().
@@ -46,9 +50,13 @@ std::vector<int> balance_by_size(const LayerProfile& profile, int stages,
                                  const SizeOptions& options = {});
 
 // The fastest cut in which each stage fits its budget. `budgets` holds one entry for each stage; 0
-// = no limit. Throws as balance(). If no cut fits, it throws UsageError with the sizes of the
-// smallest cut.
+// = no limit. Stages with the same number in `device_of_stage` share a device and its budget, which
+// is that of the first of them; empty = each stage has its own. Throws as balance(). If no cut
+// fits, it throws UsageError with the sizes of the smallest cut.
+//
+//   balance_within(profile, {512_MiB, 512_MiB, 512_MiB}, {}, {0, 1, 0});  // two devices
 std::vector<int> balance_within(const LayerProfile& profile, const std::vector<Bytes>& budgets,
-                                const SizeOptions& options = {});
+                                const SizeOptions& options = {},
+                                const std::vector<int>& device_of_stage = {});
 
 }  // namespace trestle::plan

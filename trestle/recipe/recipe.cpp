@@ -1,6 +1,7 @@
 #include "trestle/recipe/recipe.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <sstream>
@@ -45,9 +46,31 @@ std::string meant_or_known(std::string_view word, const std::vector<std::string>
 
 // "; did you mean [train]?" for a key that only another section has.
 std::string elsewhere(std::string_view key) {
+  if (const Field* field = find_field_of_other_programs(key))
+    return text("; did you mean '", field->key, "' in [", field->section, "]?");
   for (const Field& field : recipe_fields())
     if (field.key == key) return text("; did you mean [", field.section, "]?");
   return "";
+}
+
+// "name = unet" is not TOML: texts need quotes. The hint for such a line, or "".
+std::string hint_to_quote(std::string_view toml_text, std::uint32_t line) {
+  const std::vector<std::string> lines = split(toml_text, '\n');
+  if (line == 0 || line > lines.size()) return "";
+  const std::string& words = lines[line - 1];
+  const std::size_t equals = words.find('=');
+  if (equals == std::string::npos) return "";
+  const std::string key = trim(words.substr(0, equals));
+  const std::string value = trim(words.substr(equals + 1, words.find('#', equals) - equals - 1));
+  const auto is_text = [](char c) {
+    return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '/' || c == '.' || c == '~';
+  };
+  const bool unquoted =
+      !value.empty() && is_text(value[0]) && value.find_first_of("\"'[]{}") == std::string::npos;
+  if (!unquoted) return "";
+  if (value == "True" || value == "False" || value == "TRUE" || value == "FALSE")
+    return text("TOML writes ", key, " = ", value[0] == 'T' ? "true" : "false", ".");
+  return text("A text needs quotes: ", key, " = \"", value, "\"");
 }
 
 FieldValue toml_to_value(const toml::node& node, const Field& field) {
@@ -142,7 +165,8 @@ Recipe parse_recipe(std::string_view toml_text, const std::string& file) {
   try {
     root = toml::parse(toml_text, std::string_view(file));
   } catch (const toml::parse_error& error) {
-    throw UsageError(text(toml_place(file, error.source()), ": ", error.description()));
+    throw UsageError(text(toml_place(file, error.source()), ": ", error.description()),
+                     {.hint = hint_to_quote(toml_text, error.source().begin.line)});
   } catch (const std::invalid_argument& error) {
     throw UsageError(text(file, ": ", error.what()));
   }
@@ -172,7 +196,11 @@ Recipe read_recipe(const std::filesystem::path& asked) {
                               "in the folder recipes."});
   if (std::filesystem::is_directory(path))
     throw UsageError(text(path.string(), ": is a folder, not a recipe file"));
-  return parse_recipe(read_file(path), path.string());
+  const std::string content = read_text_file(path);
+  if (trim(content).empty())
+    throw UsageError(text(path.string(), ": the recipe is empty"),
+                     {.hint = "Give at least 'name' in [model] and 'name' in [data]."});
+  return parse_recipe(content, path.string());
 }
 
 void set_field(Recipe& recipe, std::string_view name, std::string_view value) {
@@ -180,9 +208,33 @@ void set_field(Recipe& recipe, std::string_view name, std::string_view value) {
   if (field == nullptr) {
     std::vector<std::string> names;
     for (const Field& known : recipe_fields()) names.push_back(known.name());
-    throw UsageError(text("recipes have no field '", name, "'", did_you_mean(name, names)));
+    const Field* other = find_field_of_other_programs(name.substr(name.find('.') + 1));
+    throw UsageError(
+        text("recipes have no field '", name, "'",
+             other ? text("; did you mean '", other->name(), "'?") : did_you_mean(name, names)));
   }
   field->set(recipe, parse_value(*field, value));
+}
+
+// Refuses keys that have no effect.
+static void add_problems_of_mesh(const Recipe::Mesh& mesh, std::vector<std::string>& problems) {
+  const Recipe::Mesh usual;
+  const bool shards = mesh.shard > 1 && mesh.shard_level != "none";
+  const bool shards_parameters = shards && mesh.shard_level == "parameters";
+  const auto refuse = [&](const char* key, const char* needs) {
+    problems.push_back(text("'", key, "' in [mesh] has no effect without ", needs));
+  };
+  if (!shards_parameters && mesh.units != usual.units)
+    refuse("units", "'shard' above 1 and 'shard_level' = \"parameters\"");
+  if (!shards_parameters && mesh.reshard != usual.reshard)
+    refuse("reshard", "'shard' above 1 and 'shard_level' = \"parameters\"");
+  if (!shards && mesh.offload) refuse("offload", "'shard' above 1 and a 'shard_level' above none");
+  if (mesh.bucket.empty()) return;
+  if (mesh.parts() == 1) refuse("bucket", "'replicate' or 'shard' above 1");
+  if (shards_parameters)
+    problems.push_back(
+        "'bucket' in [mesh] has no effect at level parameters, where each unit is a bucket: give "
+        "'units' a size");
 }
 
 void check_recipe(const Recipe& recipe, std::vector<std::string> problems) {
@@ -201,6 +253,10 @@ void check_recipe(const Recipe& recipe, std::vector<std::string> problems) {
   if (recompute.size() > 1 && !balance.empty() && recompute.size() != balance.size())
     problems.push_back(text("'recompute' in [pipeline] names ", recompute.size(),
                             " stages, 'balance' ", balance.size()));
+  if (recipe.pipeline.checkpoint_segments > 0 && !recipe.pipeline.checkpoint.empty())
+    problems.push_back(
+        "'checkpoint' and 'checkpoint_segments' in [pipeline] are both given: give either the "
+        "names of layers or the number of segments of a stage");
   if (recipe.train.batch < recipe.mesh.parts())
     problems.push_back(
         text("a batch of ", recipe.train.batch, " has fewer examples than [mesh] has replicas, ",
@@ -210,6 +266,7 @@ void check_recipe(const Recipe& recipe, std::vector<std::string> problems) {
     problems.push_back(
         text("'shard_level' = \"", recipe.mesh.shard_level,
              "\" in [mesh] needs ranks to shard over: give 'shard', for example --mesh shard=2"));
+  add_problems_of_mesh(recipe.mesh, problems);
   if (!problems.empty()) throw UsageError(join(problems, "\n"));
 }
 

@@ -25,6 +25,8 @@ struct Recipe {
     std::int64_t channels = 0;
     std::int64_t width = 0;
     bool bilinear = false;
+    std::int64_t depth = 0;
+    std::vector<std::string> pooling;
     std::string memory_format = "contiguous";
     std::string weights;
     bool weights_strict = true;
@@ -49,6 +51,16 @@ struct Recipe {
     std::int64_t count = 0;
     std::string targets = "one_hot";
     std::int64_t synthesize_width = 96, synthesize_height = 64;
+    std::int64_t synthesize_depth = 32;
+    std::vector<std::int64_t> patch;
+    std::int64_t patches_per_volume = 8;
+    double foreground = 0.5;
+    std::string normalize = "volume";
+    std::string spacing;
+    std::vector<std::string> flip_axes;
+    double intensity = 0;
+    double overlap = 0.5;
+    std::string blend = "gaussian";
 
     bool operator==(const Data&) const = default;
   } data;
@@ -63,6 +75,10 @@ struct Recipe {
     std::int64_t replicate = 1;
     std::int64_t shard = 1;
     std::string shard_level = "parameters";
+    std::vector<std::string> units = {"layers"};
+    std::string reshard = "yes";
+    std::string bucket = {};
+    bool offload = false;
 
     std::int64_t parts() const { return replicate * shard; }  // data-parallel shares of a batch
   } mesh;
@@ -74,6 +90,8 @@ struct Recipe {
     std::string schedule = "gpipe";
     std::string backward_order = "reverse";
     std::vector<std::string> recompute = {"never"};
+    std::vector<std::string> checkpoint = {};
+    std::int64_t checkpoint_segments = 0;
     std::string batch_norm = "each_micro_batch";
     bool lend_cores = false;
     double deadline = 600;
@@ -125,6 +143,7 @@ struct Recipe {
     std::int64_t patience = 0;
     double min_delta = 0;
     std::string runs = "runs";
+    bool deepspeed_checkpoints = false;
     std::string deepspeed_config;
   } train;
 };

@@ -1,6 +1,10 @@
 #include "trestle/recipe/recipe_fields.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
+#include <string_view>
+#include <utility>
 
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
@@ -59,7 +63,13 @@ void add_model_fields(std::vector<Field>& fields) {
   add(&M::width, "width",
       "channels after the first block, which scales all others; 0 = the model's default",
       Limits{0, many});
-  add(&M::bilinear, "bilinear", "unet: bilinear up-sampling instead of transposed convolutions");
+  add(&M::bilinear, "bilinear",
+      "unet, unet3d: up-sampling by interpolation instead of transposed convolutions");
+  add(&M::depth, "depth", "unet3d: levels below the first; 0 = the model's default",
+      Limits{0, many});
+  add(&M::pooling, "pooling",
+      "unet3d: the factors of each level's pooling for slices, rows and columns, such as "
+      "1x2x2,2x2x2; empty: 2x2x2 everywhere");
   add(&M::memory_format, "memory_format",
       "memory format of images and of the weights of 2-d convolutions; channels_last is faster for "
       "most of them",
@@ -78,8 +88,8 @@ void add_data_fields(std::vector<Field>& fields) {
     fields.push_back(field(&Recipe::data, "data", member, rest...));
   };
   add(&D::name, "name", "which data set");
-  add(&D::images, "images", "carvana, segmentation: the folder of images");
-  add(&D::masks, "masks", "carvana, segmentation: the folder of masks");
+  add(&D::images, "images", "carvana, segmentation, volumes: the folder of images");
+  add(&D::masks, "masks", "carvana, segmentation, volumes: the folder of masks");
   add(&D::folder, "folder",
       "mnist, fashion_mnist: the folder of the four IDX files; classification: the folder with a "
       "folder for each class");
@@ -87,15 +97,52 @@ void add_data_fields(std::vector<Field>& fields) {
       "arrays: x.npy or x.pt, or set.npz:x, set.pt:x for the array x in a file");
   add(&D::target_array, "target_array", "arrays: the same for the targets");
   add(&D::mask_suffix, "mask_suffix",
-      "segmentation: the suffix that a mask's name adds to its image's name, such as _mask");
+      "segmentation, volumes: the suffix that a mask's name adds to its image's name, such as "
+      "_mask");
   add(&D::mask_values, "mask_values",
-      "segmentation, carvana: the mask values of class 0, 1, ..., such as 0,255 or "
+      "segmentation, carvana, volumes: the mask values of class 0, 1, ..., such as 0,255 or "
       "#000000,#ff8000; empty: found in the masks (carvana: 0, 1, ...)");
   add(&D::mask_ignore, "mask_ignore",
-      "segmentation, carvana: mask values that count neither in the loss nor in the metric, such "
+      "segmentation, carvana, volumes: mask values that count neither in the loss nor in the "
+      "metric, such "
       "as 255");
   add(&D::class_names, "class_names",
       "classification: the folders of class 0, 1, ...; empty: sorted by name");
+}
+
+void add_volume_fields(std::vector<Field>& fields) {
+  using D = Recipe::Data;
+  auto add = [&](auto member, auto... rest) {
+    fields.push_back(field(&Recipe::data, "data", member, rest...));
+  };
+  add(&D::patch, "patch",
+      "volumes: slices, rows and columns of a patch, such as [16, 64, 64]: the model's input",
+      Limits{1, many});
+  add(&D::patches_per_volume, "patches_per_volume",
+      "volumes: patches drawn from each volume in an epoch", Limits{1, many});
+  add(&D::foreground, "foreground",
+      "volumes: the share of patches around a voxel of a class above 0, all classes equally often",
+      Limits{0, 1});
+  add(&D::normalize, "normalize",
+      "volumes: volume = mean 0 and deviation 1 for each volume and channel; none = values as in "
+      "the file",
+      Limits{.choices = {"volume", "none"}});
+  add(&D::spacing, "spacing",
+      "volumes: the spacing that all must have, such as \"2 x 1 x 1 mm\"; empty: read from the "
+      "files; any: voxels of any size are taken as equal");
+  add(&D::flip_axes, "flip_axes",
+      "volumes: mirror each training patch along each of these axes with probability one half",
+      Limits{.choices = {"slices", "rows", "columns"}});
+  add(&D::intensity, "intensity",
+      "volumes: change the mean and the deviation of each training patch at random by up to this "
+      "share of its deviation",
+      Limits{0, 0.99});
+  add(&D::overlap, "overlap",
+      "volumes: the share of a window that its neighbour covers too when whole volumes are "
+      "predicted",
+      Limits{0, 0.95});
+  add(&D::blend, "blend", "volumes: the weights of overlapping windows in a prediction",
+      Limits{.choices = {"gaussian", "linear", "constant"}});
 }
 
 void add_example_fields(std::vector<Field>& fields) {
@@ -129,10 +176,13 @@ void add_example_fields(std::vector<Field>& fields) {
       "if the data are missing: the number of synthetic examples to make in a folder beside them "
       "(...-synthetic) and to train on; 0 = none",
       Limits{0, many});
-  add(&D::synthesize_width, "synthesize_width", "carvana: width of synthetic images in pixels",
-      Limits{16, 16384});
-  add(&D::synthesize_height, "synthesize_height", "carvana: height of synthetic images in pixels",
-      Limits{16, 16384});
+  add(&D::synthesize_width, "synthesize_width",
+      "carvana, volumes: width of synthetic images in pixels", Limits{16, 16384});
+  add(&D::synthesize_height, "synthesize_height",
+      "carvana, volumes: height of synthetic images in pixels", Limits{16, 16384});
+  add(&D::synthesize_depth, "synthesize_depth", "volumes: slices of synthetic volumes",
+      Limits{8, 2048});
+  add_volume_fields(fields);
   add(&D::shape, "shape", "random: the shape of one example, such as [3, 128, 128]",
       Limits{1, many});
   add(&D::count, "count", "random: number of examples in an epoch", Limits{0, many});
@@ -171,6 +221,25 @@ void add_rank_fields(std::vector<Field>& fields) {
                          "parameters too (ZeRO-3, FSDP)",
                          {.choices = {"none", "optimizer_state", "gradients", "parameters"},
                           .on_resume = OnResume::ChangesNumbers}));
+  fields.push_back(
+      field(&Recipe::mesh, "mesh", &M::units, "units",
+            "level parameters: what is gathered and released together: layers (each one, least "
+            "memory), stage (once per batch, least communication), a size such as 64MiB that "
+            "joins layers, or names of layers that begin a unit",
+            {.on_resume = OnResume::MayChange}));
+  fields.push_back(
+      field(&Recipe::mesh, "mesh", &M::reshard, "reshard",
+            "level parameters: release parameters after a forward (yes), keep them until the end "
+            "of the batch (no), or the number of neighbouring ranks that keep them together",
+            {.on_resume = OnResume::MayChange}));
+  fields.push_back(field(&Recipe::mesh, "mesh", &M::bucket, "bucket",
+                         "the size of the buckets in which gradients are reduced, such as 25MiB; "
+                         "empty: 25MiB, or an eighth of the weights if that is less",
+                         {.on_resume = OnResume::MayChange}));
+  fields.push_back(
+      field(&Recipe::mesh, "mesh", &M::offload, "offload",
+            "levels above none: keep the shards, and so the optimizer's state, in CPU memory",
+            {.on_resume = OnResume::MayChange}));
 }
 
 void add_pipeline_fields(std::vector<Field>& fields) {
@@ -194,6 +263,15 @@ void add_pipeline_fields(std::vector<Field>& fields) {
       "activation checkpointing: recompute forwards instead of keeping their activations; one "
       "value, or one for each stage",
       Limits{.choices = schedule::recompute_names(), .on_resume = OnResume::MayChange});
+  add(&P::checkpoint, "checkpoint",
+      "activation checkpointing inside stages: names of layers that are recomputed one by one, or "
+      "layers for all",
+      Limits{.on_resume = OnResume::MayChange});
+  add(&P::checkpoint_segments, "checkpoint_segments",
+      "activation checkpointing inside stages: cut each stage into this many segments, and "
+      "recompute "
+      "each in its own backward; 0 = none",
+      Limits{0, many, {}, OnResume::MayChange});
   add(&P::batch_norm, "batch_norm",
       "when batch norms update their running statistics: each_micro_batch, whole_batch (deferred "
       "batch norm), or each_run (in recomputations too, as in torchgpipe)");
@@ -333,6 +411,10 @@ void add_run_fields(std::vector<Field>& fields) {
   run(&T::min_delta, "min_delta", "patience: the smallest change that counts as an improvement",
       Limits{0, 1e9, {}, OnResume::MayChange});
   run(&T::runs, "runs", "the folder for run folders", Limits{.on_resume = OnResume::MayChange});
+  run(&T::deepspeed_checkpoints, "deepspeed_checkpoints",
+      "save each checkpoint also as a folder that DeepSpeed resumes from: deepspeed/ in the run's "
+      "folder",
+      Limits{.on_resume = OnResume::MayChange});
   run(&T::deepspeed_config, "deepspeed_config",
       "settings from `trestle train --deepspeed FILE` that have no key of their own, as JSON with "
       "DeepSpeed's keys");
@@ -366,6 +448,32 @@ const Field* find_field(std::string_view name) {
     }
   }
   return found;
+}
+
+const Field* find_field_of_other_programs(std::string_view word) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 15> other_names = {
+      {{"batchsize", "train.batch"},
+       {"trainbatchsize", "train.batch"},
+       {"bs", "train.batch"},
+       {"lr", "optimizer.learning_rate"},
+       {"numepochs", "train.epochs"},
+       {"nepochs", "train.epochs"},
+       {"maxepochs", "train.epochs"},
+       {"numworkers", "data.workers"},
+       {"inchannels", "model.channels"},
+       {"numclasses", "model.classes"},
+       {"nclasses", "model.classes"},
+       {"chunks", "pipeline.micro_batches"},
+       {"microbatches", "pipeline.micro_batches"},
+       {"device", "devices.use"},
+       {"devices", "devices.use"}}};
+  std::string plain;  // "batch_size", "batch-size" and "BatchSize" are one name
+  for (const char c : word)
+    if (c != '_' && c != '-')
+      plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const auto& [name, field] : other_names)
+    if (name == plain) return find_field(field);
+  return nullptr;
 }
 
 bool key_is_unique(const Field& field) { return find_field(field.key) == &field; }

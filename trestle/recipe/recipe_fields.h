@@ -44,6 +44,10 @@ const std::vector<Field>& recipe_fields();
 // is none.
 const Field* find_field(std::string_view name);
 
+// The field that other programs call `word`: "train.batch" for batch_size and batchsize. nullptr if
+// the name is not known.
+const Field* find_field_of_other_programs(std::string_view word);
+
 // True if no other section has this key, so that its flag needs no section.
 bool key_is_unique(const Field& field);
 

@@ -46,6 +46,20 @@ std::string list_text(const std::vector<T>& items) {
   return "[" + join(words, ", ") + "]";
 }
 
+// As to_toml(), but a list of one text stays a list.
+std::string toml_as_written(const FieldValue& value) {
+  const auto* words = std::get_if<std::vector<std::string>>(&value);
+  return words != nullptr ? list_text(*words) : to_toml(value);
+}
+
+// ": write use = "cpu"" for use = ["cpu"].
+std::string text_instead(const Field& field, const FieldValue& value) {
+  const auto* words = std::get_if<std::vector<std::string>>(&value);
+  const bool one_text = words != nullptr && field.type == FieldType::Text && !words->empty();
+  if (!one_text || (words->size() > 1 && field.name() != "devices.use")) return "";
+  return text(": write ", field.key, " = ", toml_text(join(*words, ",")));
+}
+
 // "1", "1000000000", "1e-06", "9e+18": counts are written out.
 std::string bound(double value) {
   return value == std::floor(value) && std::abs(value) < 1e15
@@ -124,7 +138,7 @@ FieldValue check_value(const Field& field, FieldValue value) {
     value = std::vector<std::string>{};
   if (value.index() != static_cast<std::size_t>(field.type))
     throw UsageError(text("'", field.key, "' in [", field.section, "] must be ", describe(field),
-                          ", not ", to_toml(value)));
+                          ", not ", toml_as_written(value), text_instead(field, value)));
   if (const auto* integer = std::get_if<std::int64_t>(&value))
     check_range(field, static_cast<double>(*integer));
   if (const auto* number = std::get_if<double>(&value)) check_range(field, *number);

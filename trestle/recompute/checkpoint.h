@@ -36,10 +36,13 @@
 // apart.
 // - The function and its captures must live until the backward, and the function must do the same
 // in both runs. StateError reports a recomputation that saves another number of tensors than the
-// first run, or a tensor with another shape, type or device; it gives the tensor's number. It also
-// reports an input, a parameter or a saved tensor that was changed in place in between. Threads
-// started by the function are not tracked: they draw other random numbers in the recomputation, and
-// repeat their in-place changes.
+// first run; a tensor with another shape, type or device; or, on the CPU and on virtual devices,
+// one with other values (it compares a few of them). It gives the tensor's number. It also reports
+// an input, a parameter or a saved tensor that was changed in place in between.
+// - The function may start threads of its own, and wait for them. The tensors that their operators
+// save are kept, not recomputed. Their random numbers are not repeated: if tensors that the calling
+// thread saves depend on such numbers, the backward throws StateError. Their changes of buffers are
+// undone only for modules in CheckpointOptions::modules.
 //
 // With gradients disabled, it is the plain call. The first call installs an engine for the whole
 // process: install.h. Memory: the inputs live as long as the graph; a copy of the modules' buffers,

@@ -14,6 +14,8 @@
 // Activation checkpointing of a model's layers, chosen by number or by name.
 namespace trestle::nn {
 
+class CheckpointedSegment;
+
 // A model of layers, some of which are recomputed in the backward. A torch::nn::Sequential works
 // too (Layers accepts it), and skips may connect any two layers.
 //
@@ -52,13 +54,10 @@ class Checkpointed {
   std::vector<std::vector<std::string>> recomputed() const;
 
  private:
-  struct Plan;
-  struct Span;
-  Checkpointed(const Layers& layers, const std::vector<Span>& spans,
-               const CheckpointOptions& options);
+  explicit Checkpointed(CheckpointedSegment layers);
   Values run(const Values& inputs, const RunKey* key) const;
 
-  std::shared_ptr<Plan> plan_;
+  std::shared_ptr<const CheckpointedSegment> layers_;
 };
 
 // Python's torch.utils.checkpoint.checkpoint_sequential. In a loop, keep a Checkpointed instead: it

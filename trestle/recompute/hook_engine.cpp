@@ -19,7 +19,19 @@ using torch::autograd::Engine;
 using torch::autograd::GraphTask;
 using torch::autograd::variable_list;
 
+// The innermost is last. Null: a backward, whose saved tensors no keeper stores.
 thread_local std::vector<TensorKeeper*> keepers;
+
+// A backward with create_graph saves tensors too. In the first run of a checkpointed function the
+// threads of devices save them, which have no keeper; in its recomputation the same thread may. No
+// keeper stores any of them, so that both runs save the same tensors in the same order.
+class BackwardScope {
+ public:
+  BackwardScope() { keepers.push_back(nullptr); }
+  ~BackwardScope() { keepers.pop_back(); }
+  BackwardScope(const BackwardScope&) = delete;
+  BackwardScope& operator=(const BackwardScope&) = delete;
+};
 
 #if TORCH_VERSION_MINOR >= 13
 using NodePointer = c10::intrusive_ptr<torch::autograd::Node>;
@@ -35,12 +47,15 @@ class HookEngine final : public Engine {
   explicit HookEngine(Engine& engine) : engine_(engine) {}
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
-    return keepers.empty() ? engine_.get_default_saved_variable_hooks() : keepers.back()->hooks();
+    return keepers.empty() || keepers.back() == nullptr ? engine_.get_default_saved_variable_hooks()
+                                                        : keepers.back()->hooks();
   }
   variable_list execute(const edge_list& roots, const variable_list& inputs, bool keep_graph,
                         bool create_graph, bool accumulate_grad,
                         const edge_list& outputs) override {
-    for (TensorKeeper* keeper : keepers) keeper->record_backward();
+    for (TensorKeeper* keeper : keepers)
+      if (keeper != nullptr) keeper->record_backward();
+    const BackwardScope in_backward;
     return engine_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   }
   c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(

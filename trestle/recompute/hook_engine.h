@@ -17,7 +17,8 @@ class TensorKeeper {
 };
 
 // While it lives, `keeper` stores the tensors saved by the calling thread's operators; the
-// innermost scope wins. Needs install().
+// innermost scope wins. Tensors that a backward saves (create_graph) are not stored. Needs
+// install().
 class KeeperScope {
  public:
   explicit KeeperScope(TensorKeeper& keeper);

@@ -26,7 +26,9 @@ struct StopEarly : std::exception {
 
 constexpr const char* hint =
     "The function must do the same both times. Random numbers from the function's own generator, "
-    "values that it changes outside, and the time are not restored.";
+    "values that it changes outside, and the time are not restored. Threads that it starts draw "
+    "other random numbers: draw them in the calling thread. keep_random = false allows other "
+    "values.";
 
 }  // namespace
 
@@ -67,23 +69,32 @@ class Recomputation::Hooks final : public torch::autograd::SavedVariableHooks {
   at::Tensor tensor_;
 };
 
-Recomputation::Recomputation(std::vector<TensorMetadata> expected, const Options& options)
+Recomputation::Recomputation(std::vector<SavedTensor> expected, const Options& options)
     : expected_(std::move(expected)), options_(options), results_(expected_.size()) {}
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> Recomputation::hooks() {
   return std::make_unique<Hooks>(shared_from_this());
 }
 
+void Recomputation::check(std::size_t slot, const at::Tensor& tensor) const {
+  const SavedTensor& expected = expected_[slot];
+  const TensorMetadata metadata = TensorMetadata::of(tensor);
+  if (metadata != expected.metadata)
+    throw StateError(
+        text("tensor ", slot, " that a checkpointed function saves is ", metadata.words(),
+             " in its recomputation, but was ", expected.metadata.words(), " in its forward"),
+        {.hint = hint});
+  if (const auto difference = expected.values.difference(ValueSample(tensor)))
+    throw StateError(
+        text("tensor ", slot, " that a checkpointed function saves, ", metadata.words(),
+             ", has other values in its recomputation: ", *difference, " in its forward"),
+        {.hint = hint});
+}
+
 void Recomputation::add(const at::Tensor& tensor) {
   const std::size_t slot = saved_++;
   if (slot < expected_.size()) {
-    const TensorMetadata metadata = TensorMetadata::of(tensor);
-    if (metadata != expected_[slot]) {
-      throw StateError(
-          text("tensor ", slot, " that a checkpointed function saves is ", metadata.words(),
-               " in its recomputation, but was ", expected_[slot].words(), " in its forward"),
-          {.hint = hint});
-    }
+    check(slot, tensor);
     results_[slot] = tensor;
   }
   if (options_.early_stop) {
@@ -106,8 +117,8 @@ void Recomputation::call(const RecomputeFunction& function, std::vector<at::Tens
   if (saved_ >= expected_.size()) return;
   throw StateError(
       text("a checkpointed function saves ", saved_, " tensors in its recomputation, but saved ",
-           expected_.size(), " in its forward: tensor ", saved_, ", ", expected_[saved_].words(),
-           ", is missing"),
+           expected_.size(), " in its forward: tensor ", saved_, ", ",
+           expected_[saved_].metadata.words(), ", is missing"),
       {.hint = hint});
 }
 

@@ -13,6 +13,7 @@
 #include "trestle/recompute/detail/checkpointed_forward.h"
 #include "trestle/recompute/hook_engine.h"
 #include "trestle/recompute/recomputing.h"
+#include "trestle/recompute/value_sample.h"
 
 namespace trestle::recompute {
 
@@ -25,6 +26,12 @@ struct TensorMetadata {
   static TensorMetadata of(const at::Tensor& tensor);
   std::string words() const;
   friend bool operator==(const TensorMetadata&, const TensorMetadata&) = default;
+};
+
+// A tensor that the first run saved.
+struct SavedTensor {
+  TensorMetadata metadata;
+  ValueSample values;  // empty where they may differ
 };
 
 // The current device of an accelerator in use: operators without a given device run there.
@@ -53,7 +60,7 @@ class Recomputation : public TensorKeeper, public std::enable_shared_from_this<R
     bool may_save_more =
         false;  // the first run is not over: a backward inside of it needs this one
   };
-  Recomputation(std::vector<TensorMetadata> expected, const Options& options);
+  Recomputation(std::vector<SavedTensor> expected, const Options& options);
 
   void call(const RecomputeFunction& function, std::vector<at::Tensor> inputs);
   // Replaces results that share memory with these by copies.
@@ -66,8 +73,9 @@ class Recomputation : public TensorKeeper, public std::enable_shared_from_this<R
  private:
   class Hooks;
   void add(const at::Tensor& tensor);
+  void check(std::size_t slot, const at::Tensor& tensor) const;
 
-  const std::vector<TensorMetadata> expected_;
+  const std::vector<SavedTensor> expected_;
   const Options options_;
   std::size_t saved_ = 0;
   std::vector<at::Tensor> results_;

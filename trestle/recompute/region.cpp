@@ -51,8 +51,16 @@ Region::Region(const nn::CheckpointOptions& options, const std::vector<at::Tenso
 }
 
 std::size_t Region::add_slot(const at::Tensor& tensor) {
+  // A recomputation gets the buffers' values from the snapshot. A deferred batch norm has others in
+  // the first run, and its backward does not use them.
+  const bool is_buffer =
+      modules_ && std::any_of(modules_->buffers.begin(), modules_->buffers.end(),
+                              [&](const at::Tensor& buffer) { return buffer.is_alias_of(tensor); });
+  const bool same_values = options_.keep_random && !is_buffer;
+  SavedTensor saved = {.metadata = TensorMetadata::of(tensor),
+                       .values = same_values ? ValueSample(tensor) : ValueSample()};
   const std::lock_guard lock(mutex_);
-  slots_.push_back({.metadata = TensorMetadata::of(tensor), .version = Version::of(tensor)});
+  slots_.push_back({.saved = std::move(saved), .version = Version::of(tensor)});
   return slots_.size() - 1;
 }
 
@@ -168,7 +176,7 @@ void Region::check_unchanged() const {
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].version.has_changed())
-      throw_changed(text("tensor ", i, " that it saved (", slots_[i].metadata.words(), ")"));
+      throw_changed(text("tensor ", i, " that it saved (", slots_[i].saved.metadata.words(), ")"));
   }
 }
 
@@ -217,15 +225,15 @@ std::vector<at::Tensor> Region::kept_buffers(std::vector<at::Tensor>& values) co
 
 std::vector<at::Tensor> Region::recompute() {
   check_unchanged();
-  std::vector<TensorMetadata> metadata;
+  std::vector<SavedTensor> expected;
   {
     const std::lock_guard lock(mutex_);
-    for (const Slot& slot : slots_) metadata.push_back(slot.metadata);
+    for (const Slot& slot : slots_) expected.push_back(slot.saved);
   }
   const at::AutoGradMode grad_mode(true);
   auto inputs = unpack_inputs();
   const auto run = std::make_shared<Recomputation>(
-      std::move(metadata),
+      std::move(expected),
       Recomputation::Options{.early_stop = options_.early_stop, .may_save_more = !finished_});
   try {
     std::vector<at::Tensor> values;

@@ -57,7 +57,7 @@ class Region : public std::enable_shared_from_this<Region> {
 
  private:
   struct Slot {
-    TensorMetadata metadata;
+    SavedTensor saved;
     Version version;
     bool needed = true;
   };

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "trestle/base/text.h"
 #include "trestle/schedule/routes.h"
 
 namespace trestle::schedule {
@@ -16,6 +17,11 @@ double total_busy(const Timeline& timeline) {
 }
 
 }  // namespace
+
+std::string rank_name(const Timeline& timeline, int rank) {
+  const auto place = static_cast<std::size_t>(rank);
+  return text("rank ", place < timeline.world_ranks.size() ? timeline.world_ranks[place] : rank);
+}
 
 double makespan(const Timeline& timeline) {
   if (timeline.events.empty()) return 0;

@@ -41,7 +41,12 @@ struct Timeline {
   // The number of each stage's device, and each device's peak over all its stages; may be empty.
   std::vector<int> device_of_stage;
   std::vector<Bytes> device_peak_bytes;
+  // The number of each rank in the world, for a pipeline that is one of several; may be empty.
+  std::vector<int> world_ranks = {};
 };
+
+// "rank 2": the rank's number in the world, for the names of rows.
+std::string rank_name(const Timeline& timeline, int rank);
 
 // Seconds from the first begin to the last end.
 double makespan(const Timeline& timeline);

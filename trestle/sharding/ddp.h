@@ -22,7 +22,7 @@ namespace trestle {
 //   ranks.
 // - At the end of the backward reduce/gradient_reducer.cpp waits, and points grad() of each
 //   parameter into its bucket.
-// - reduce/backward_handshake.cpp finds ranks that run different backwards.
+// - reduce/rank_handshake.cpp finds ranks that run different backwards.
 // - After the first step engine/shard_engine.cpp rebuilds the buckets in the order in which
 //   gradients came.
 // - A communication hook (hooks/communication_hook.h) replaces the all-reduce. It is called by

@@ -65,11 +65,15 @@ double Sharded::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions
 const comm::Group& Sharded::shard_ranks() const { return engine().ranks().shard; }
 
 Sharded::Unsharded Sharded::unshard() {
-  impl().check_outside_of_join("unshard()");
+  engine_outside_of_join("unshard()").agree(sharding::RankHandshake::Call::Unshard);
   return Unsharded(impl().engine_pointer());
 }
 
-NamedTensors Sharded::state() { return sharding::full_state(engine_outside_of_join("state()")); }
+NamedTensors Sharded::state() {
+  auto& engine = engine_outside_of_join("state()");
+  engine.agree(sharding::RankHandshake::Call::State);
+  return sharding::full_state(engine);
+}
 
 void Sharded::load_state(const NamedTensors& state) {
   sharding::load_full_state(engine_outside_of_join("load_state()"), state);

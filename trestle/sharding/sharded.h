@@ -53,11 +53,17 @@ struct JoinOptions;
 // gradient that is part of a loss must be a gradient of inputs. (At level Parameters the backward
 // through it must run inside unshard().)
 //
-// All ranks make it, and call forward() and backward() the same number of times. A model has one
-// Sharded at a time. Its parameters keep their tensor objects, names, shapes and strides. Above
-// level None an optimizer must be given parameters() instead, and gradients from before are
-// cleared. The model must not be moved or cast afterwards. The mesh's ranks are processes, or
-// threads with a device each.
+// All ranks start with the first rank's weights (ShardOptions::broadcast). To choose them, make the
+// layers as factories with nn::Seed, or the module with seeded(7, [] { return Net(); })
+// (device/seeded.h). torch::manual_seed() cannot: ranks that are threads of one process share its
+// generator, and draw from it in any order.
+//
+// All ranks make it, and call forward() and backward() the same number of times. Above level None
+// that holds for evaluations too: if one rank evaluates while another one begins something else,
+// all ranks get an error at once. A model has one Sharded at a time. Its parameters keep their
+// tensor objects, names, shapes and strides. Above level None an optimizer must be given
+// parameters() instead, and gradients from before are cleared. The model must not be moved or cast
+// afterwards. The mesh's ranks are processes, or threads with a device each.
 class Sharded {
  public:
   // At level Parameters the layers are made, sharded and released one unit at a time, so that a
@@ -148,7 +154,13 @@ class Sharded {
   // Loads whole tensors, which all ranks have. Throws UsageError that lists names that are missing
   // and that the model lacks.
   void load_state(const NamedTensors& state);
-  // Call it after writing to parameters(), except by an optimizer between a backward and a forward.
+  // The next forward all-gathers the parameters again. Call it after your own code has written to
+  // parameters(), for example averaged weights. It is not needed
+  //
+  // - after the step of any optimizer between a backward and the next forward;
+  // - after load_state() and load(), which call it;
+  // - after writing to the model's own parameters inside unshard();
+  // - at level None, where parameters() are the model's own.
   void shards_changed();
 
   ShardProgress progress() const;
@@ -210,7 +222,11 @@ class ShardedModule : public Sharded {
   auto forward(Inputs... inputs) {
     return run([this](auto&... given) { return module_->forward(given...); }, std::move(inputs)...);
   }
-  Module* operator->() { return module_.get(); }
+  // Throws StateError for an object that was moved from.
+  Module* operator->() {
+    engine();
+    return module_.get();
+  }
 
  private:
   std::shared_ptr<Module> module_;

@@ -72,7 +72,10 @@ Sharded::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, const Shard
   graph_ = model.graph();
   std::vector<std::size_t> unit_order;
   if (options.level == ShardLevel::Parameters) {
-    unit_order = sharding::make_layer_units(graph_, *engine_);
+    const auto units =
+        sharding::make_layer_units({.graph = graph_, .last = graph_.layers.size()}, *engine_);
+    sharding::gather_around_layers(graph_, units, *engine_);
+    unit_order = sharding::order_of(units);
   } else {
     for (const auto& layer : graph_.layers) {
       if (options.device) layer.to(*options.device);

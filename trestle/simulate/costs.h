@@ -19,6 +19,8 @@ struct StageCost {
   double forward_no_graph = 1;  // F when it will be recomputed
   double norm = 0;              // the norm of the stage's gradients
   double step = 0;              // optimizer step
+  double unshard = 0;           // UNSHARD: all-gathers the stage's parameters before its first F
+  double reduce = 0;            // REDUCE_GRAD: what is left of the reduction after the last B
   // The speed-up of an action that runs with other ranks' cores (Action::threads is not 0).
   double lent_speed_up = 1;
   Bytes persistent = 0;  // parameters, optimizer state, buffers

@@ -53,8 +53,9 @@ void check(const Schedule& schedule, const Costs& costs) {
     const StageCost& cost = costs.stages[stage];
     if (!(cost.lent_speed_up > 0) || !std::isfinite(cost.lent_speed_up))
       throw UsageError(text("stage ", stage, ": lent_speed_up is ", cost.lent_speed_up));
-    for (const double time : {cost.forward, cost.backward, cost.input_grad, cost.weight_grad,
-                              cost.recompute, cost.forward_no_graph, cost.norm, cost.step})
+    for (const double time :
+         {cost.forward, cost.backward, cost.input_grad, cost.weight_grad, cost.recompute,
+          cost.forward_no_graph, cost.norm, cost.step, cost.unshard, cost.reduce})
       check_time(time, text("stage ", stage));
   }
   for (std::size_t route = 0; route < costs.routes.size(); ++route)
@@ -212,6 +213,10 @@ class Simulator {
         return norm_duration(action.stage);
       case Kind::Step:
         return cost.step;
+      case Kind::Unshard:
+        return cost.unshard;
+      case Kind::ReduceGrad:
+        return cost.reduce;
       default:
         return 0;
     }

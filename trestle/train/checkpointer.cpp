@@ -46,28 +46,40 @@ void Checkpointer::load(const checkpoint::SavedTraining& saved) {
       ranks_.alone() ? checkpoint::SurplusTensors::Refused : checkpoint::SurplusTensors::Ignored;
   bests_.load(saved.state().numbers);
   if (model_.replicas) return model_.replicas->load(saved, optimizers(), others);
-  saved.copy_weights(weights_of(model_.pipeline), others);
-  for (StageOptimizer& stage : model_.optimizers)
-    optim::load_optimizer_state(*stage.optimizer, stage.names, saved.optimizer(stage.names));
-  load_gradients(saved);
+  // All is read and checked before the first change.
+  const auto weights = saved.stage_weights(weights_of(model_.pipeline), others);
+  std::vector<NamedTensors> states;
+  for (const StageOptimizer& stage : model_.optimizers)
+    states.push_back(saved.optimizer(stage.names));
+  const auto gradients = saved_gradients(saved);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    StageOptimizer& stage = model_.optimizers[i];
+    optim::load_optimizer_state(*stage.optimizer, stage.names, states[i]);
+  }
+  weights.write();
+  for (const auto& [parameter, gradient] : gradients)
+    parameter.mutable_grad() =
+        at::empty_like(parameter, parameter.options().requires_grad(false)).copy_(gradient);
 }
 
-void Checkpointer::load_gradients(const checkpoint::SavedTraining& saved) {
+std::vector<std::pair<at::Tensor, at::Tensor>> Checkpointer::saved_gradients(
+    const checkpoint::SavedTraining& saved) const {
   std::map<std::string, at::Tensor> parameters;
   std::vector<std::string> names;
   for (const auto& [name, parameter] : model_.pipeline.named_parameters()) {
     parameters[name] = parameter;
     names.push_back(name);
   }
+  std::vector<std::pair<at::Tensor, at::Tensor>> all;
   for (const auto& [name, gradient] : saved.gradients(names)) {
     const at::Tensor& parameter = parameters.at(name);
     if (parameter.sizes() != gradient.sizes())
       throw FormatError(text("the gradient of '", name, "' is ", gradient.sizes(),
                              ", the parameter is ", parameter.sizes()),
                         {.file = folder_.last().string()});
-    parameter.mutable_grad() =
-        at::empty_like(parameter, parameter.options().requires_grad(false)).copy_(gradient);
+    all.emplace_back(parameter, gradient);
   }
+  return all;
 }
 
 void Checkpointer::save(checkpoint::TrainState& state, Gradients gradients) {

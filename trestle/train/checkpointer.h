@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trestle/checkpoint/training_checkpoint.h"
@@ -49,7 +50,9 @@ class Checkpointer {
   void keep_weights(const EpochReport& report);
 
  private:
-  void load_gradients(const checkpoint::SavedTraining& saved);
+  // Each parameter with its saved gradient.
+  std::vector<std::pair<at::Tensor, at::Tensor>> saved_gradients(
+      const checkpoint::SavedTraining& saved) const;
   void write(const checkpoint::TrainState& state, Gradients gradients) const;
   void write_weights(const std::filesystem::path& file, const EpochReport& report);
   NamedTensors gradients() const;

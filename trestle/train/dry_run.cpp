@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iostream>
+#include <optional>
 #include <set>
 
 #include "trestle/base/counted.h"
@@ -16,14 +18,15 @@
 #include "trestle/pipeline/profile/profile_layers.h"
 #include "trestle/plan/extrapolate.h"
 #include "trestle/plan/fit.h"
-#include "trestle/simulate/simulate.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/data_sets/find_data.h"
+#include "trestle/train/example_check.h"
 #include "trestle/train/initial_weights.h"
 #include "trestle/train/layer_costs.h"
 #include "trestle/train/optimizers/parameter_groups.h"
 #include "trestle/train/run_folder/environment.h"
 #include "trestle/train/setup.h"
+#include "trestle/train/slow_precision.h"
 #include "trestle/train/task.h"
 
 namespace trestle::train {
@@ -32,6 +35,7 @@ namespace {
 // The facts about the data that a plan needs.
 struct DataOnPaper {
   at::Tensor example;                         // [1, ...], as the model gets it
+  data::Sample sample;                        // the same with its target, if the data are there
   std::int64_t training = 0, validation = 0;  // 0 and 0 where they are not there
   std::string missing;                        // why not
   std::string synthetic;                      // where they lie if they are synthetic
@@ -56,7 +60,8 @@ DataOnPaper look_at_data(const recipe::Recipe& recipe, const UserParts& own) {
   data.synthetic = synthetic_data_of(found, own).value_or("");
   data.training = std::ssize(opened.training.indices);
   data.validation = std::ssize(opened.validation.indices);
-  data.example = opened.training.dataset->get(opened.training.indices.at(0)).input.unsqueeze(0);
+  data.sample = opened.training.dataset->get(opened.training.indices.at(0));
+  data.example = data.sample.input.unsqueeze(0);
   return data;
 }
 
@@ -68,27 +73,56 @@ constexpr std::int64_t few_examples = 4;
 
 // The sizes of an image of about this area with the same proportions. They are multiples of 32,
 // which nets with five halvings need.
-std::pair<std::int64_t, std::int64_t> sides_of(const at::Tensor& example, double area) {
+std::vector<std::int64_t> sizes_of_picture(const at::Tensor& example, double area) {
   const double shrink = std::sqrt(area / static_cast<double>(example.size(2) * example.size(3)));
   const auto side = [&](std::int64_t dimension) {
     const double wanted = static_cast<double>(example.size(dimension)) * shrink / 32;
     return 32 * std::max<std::int64_t>(1, std::llround(wanted));
   };
-  return {side(2), side(3)};
+  return {1, example.size(1), side(2), side(3)};
+}
+
+// Samples of volumes have fewer columns, and all slices and rows: libtorch chooses the kernel of a
+// convolution, and with it the memory, by the number of examples, channels, slices and rows.
+constexpr std::int64_t few_columns = 16, more_columns = 32;
+constexpr double large_volume = 64 * 64 * 64;
+
+// Several examples have another kernel than one.
+std::vector<std::int64_t> sizes_of_volume(const at::Tensor& example, std::int64_t count,
+                                          std::int64_t columns) {
+  return {std::min<std::int64_t>(count, 2), example.size(1), example.size(2), example.size(3),
+          columns};
+}
+
+// Pixels or voxels of all examples.
+double places_of(at::IntArrayRef sizes) {
+  return static_cast<double>(sizes[0] * c10::multiply_integers(sizes.slice(2)));
+}
+
+// The precision to measure layers in, and how much slower the run's own is.
+struct MeasuredPrecision {
+  Precision precision = Precision::Float32;
+  double times = 1;
+};
+
+MeasuredPrecision measured_precision(const recipe::Recipe& recipe,
+                                     const std::optional<precision::SlowPrecision>& slow) {
+  const Precision own = precision::parse_precision(recipe.train.precision);
+  if (!slow || own != Precision::Float16 || slow->speed.bf16 <= 0) return {.precision = own};
+  return {.precision = Precision::BFloat16, .times = slow->speed.fp16 / slow->speed.bf16};
 }
 
 class Samples {
  public:
-  Samples(const recipe::Recipe& recipe, const nn::Layers& model, at::Device device)
-      : recipe_(recipe), model_(model), device_(device) {}
+  Samples(const recipe::Recipe& recipe, const nn::Layers& model, at::Device device,
+          MeasuredPrecision precision)
+      : recipe_(recipe), model_(model), device_(device), precision_(precision) {}
 
   // The profile of a micro-batch of `count` examples like this one.
   plan::LayerProfile profile(const at::Tensor& example, std::int64_t count) const {
-    const bool large = example.dim() == 4 &&
-                       static_cast<double>(example.size(2) * example.size(3)) > 2 * large_area;
-    if (large) {
+    if (is_large(example)) {
       try {
-        return by_area(example, count);
+        return by_places(example, count);
       } catch (const c10::Error& error) {
         if (!is_misfit(error)) throw;  // a net for pictures of one size
       }
@@ -105,25 +139,40 @@ class Samples {
     sizes[0] = count;
     const at::Tensor inputs =
         pipeline::in_memory_format({at::rand(sizes)}, memory_format_of(recipe_))[0];
-    const precision::Autocast autocast(precision::parse_precision(recipe_.train.precision));
-    return profile_layers(model_, {inputs}, device_);
+    const precision::Autocast autocast(precision_.precision);
+    plan::LayerProfile profile = profile_layers(model_, {inputs}, device_);
+    for (plan::LayerCost& cost : profile.layers) {
+      if (cost.parameters == 0) continue;
+      cost.forward *= precision_.times;
+      cost.backward *= precision_.times;
+    }
+    return profile;
   }
 
-  plan::LayerProfile by_area(const at::Tensor& example, std::int64_t count) const {
-    const auto of_area = [&](double area) {
-      const auto [height, width] = sides_of(example, area);
-      const at::Tensor sample = at::zeros({1}).expand({1, example.size(1), height, width});
-      return std::pair(measure(sample, 1), static_cast<double>(height * width));
+  static bool is_large(const at::Tensor& example) {
+    if (example.dim() == 4) return places_of(example.sizes()) > 2 * large_area;
+    return example.dim() == 5 && example.size(4) >= 2 * more_columns &&
+           places_of(example.sizes()) > large_volume;
+  }
+
+  // Extrapolates from two small samples by their pixels or voxels.
+  plan::LayerProfile by_places(const at::Tensor& example, std::int64_t count) const {
+    const auto measured = [&](const std::vector<std::int64_t>& sizes) {
+      return std::pair(measure(at::zeros({1}).expand(sizes), sizes[0]), places_of(sizes));
     };
-    const auto [small, small_size] = of_area(small_area);
-    const auto [large, large_size] = of_area(large_area);
+    const bool volume = example.dim() == 5;
+    const auto [small, small_size] = measured(volume ? sizes_of_volume(example, count, few_columns)
+                                                     : sizes_of_picture(example, small_area));
+    const auto [large, large_size] = measured(volume ? sizes_of_volume(example, count, more_columns)
+                                                     : sizes_of_picture(example, large_area));
     return plan::extrapolate(small, small_size, large, large_size,
-                             static_cast<double>(count * example.size(2) * example.size(3)));
+                             static_cast<double>(count) * places_of(example.sizes()));
   }
 
   const recipe::Recipe& recipe_;
   const nn::Layers& model_;
   const at::Device device_;
+  const MeasuredPrecision precision_;
 };
 
 void make_layers(const nn::Layers& model, at::MemoryFormat format) {
@@ -174,7 +223,7 @@ std::vector<int> cut_of(const recipe::Recipe& recipe, const LayerCosts& costs) {
   if (!recipe.pipeline.balance.empty())
     return {recipe.pipeline.balance.begin(), recipe.pipeline.balance.end()};
   try {
-    return plan::balance_within(costs.profile, costs.budgets, costs.sizes);
+    return plan::balance_within(costs.profile, costs.budgets, costs.sizes, device_numbers(costs));
   } catch (const UsageError&) {  // nothing fits: then what comes nearest
     return plan::balance_by_size(costs.profile, static_cast<int>(costs.budgets.size()),
                                  costs.sizes);
@@ -209,15 +258,15 @@ std::string suggestion(const recipe::Recipe& recipe, const LayerCosts& costs,
 
 }  // namespace
 
-RunPlan plan_on_paper(const recipe::Recipe& asked, const models::OwnModels& own,
-                      const UserParts& user_parts) {
+RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
+  const UserParts& user_parts = hooks.user_parts;
   recipe::Recipe recipe = asked;
   check_training(recipe, user_parts);
   check_initial_weights(recipe);
   const std::vector<Device> all_devices = planned_devices(recipe.devices.use);
   const std::vector<Device> devices = devices_of_pipeline(recipe, all_devices);
   check_balance(recipe, devices.size());
-  const nn::Layers model = make_model(recipe, own);
+  const nn::Layers model = make_model(recipe, hooks.models);
   const DataOnPaper data = look_at_data(recipe, user_parts);
   check_channels(recipe, data.example);
   check_shares(recipe, data.training);
@@ -225,20 +274,28 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const models::OwnModels& own,
   const at::Device device = device_to_measure_on(recipe, devices);
   make_layers(model, memory_format_of(recipe));
   check_parameter_names(recipe, model.named_parameters());
+  check_example(recipe, model, loss_of(recipe, user_parts), data.sample);
+  std::optional<precision::SlowPrecision> slow;
+  if (!device.is_cuda()) {
+    const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
+    const bool reports = hooks.progress != nullptr && !devices[0].torch.is_cuda();  // runs on a CPU
+    slow = report_slow_precision(recipe, model, hooks, reports ? *hooks.progress : *silent);
+  }
 
   const int pieces = micro_batches_of(recipe);
   LayerCosts costs = costs_without_layers(recipe, devices, pieces);
+  count_optimizer_step(recipe, model, &costs);
   costs.profile = with_inputs_named(recipe, data.example, [&] {
-    return Samples(recipe, model, device).profile(data.example, largest_micro_batch_of(recipe));
+    return Samples(recipe, model, device, measured_precision(recipe, slow))
+        .profile(data.example, largest_micro_batch_of(recipe));
   });
   const std::vector<int> balance = cut_of(recipe, costs);
   const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);
-  schedule::Timeline step = simulate::simulate(
-      lowered_table(recipe, cut.routes, pieces, recompute_modes(recipe, balance.size())),
-      cut.costs);
+  const schedule::Timeline step = predict_cut(recipe, costs, balance, user_parts);
 
   RunPlan plan = plan_of_recipe(recipe, user_parts);
   plan.from_samples = true;
+  plan.timed_on_cpu = devices[0].torch.is_cuda() && !device.is_cuda();
   plan.devices = mesh_words(recipe.mesh) + describe_devices(all_devices);
   plan.layers = static_cast<int>(model.size());
   plan.parameters = model.parameter_count();

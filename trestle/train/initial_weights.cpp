@@ -15,6 +15,12 @@ void check_initial_weights(const recipe::Recipe& recipe) {
     throw UsageError(text(file, ": there is no such file"),
                      {.hint = "'weights' in [model] names it; leave it out to begin with random "
                               "weights."});
+  const std::filesystem::path path = file;
+  if (std::filesystem::exists(path / "recipe.toml"))
+    throw UsageError(text(file, ": is the folder of a run, not a file of weights"),
+                     {.hint = text("'weights' in [model] takes its best weights, ",
+                                   (path / "best.safetensors").string(), ", or its last ones, ",
+                                   (path / "last").string(), ".")});
   checkpoint::list_weights(file);
 }
 

@@ -12,9 +12,10 @@
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/simulate/simulate.h"
+#include "trestle/train/optimizer_peaks.h"
 #include "trestle/train/progress/progress.h"
 #include "trestle/train/setup.h"
-#include "trestle/train/sharded_state_size.h"
+#include "trestle/train/sharding_plan.h"
 
 namespace trestle::train {
 namespace {
@@ -97,6 +98,29 @@ LayerCosts costs_without_layers(const recipe::Recipe& recipe, const std::vector<
   return result;
 }
 
+std::vector<int> device_numbers(const LayerCosts& costs) {
+  std::vector<int> numbers;
+  std::vector<std::string> seen;
+  for (const std::string& device : costs.devices) {
+    const auto found = std::find(seen.begin(), seen.end(), device);
+    numbers.push_back(static_cast<int>(found - seen.begin()));
+    if (found == seen.end()) seen.push_back(device);
+  }
+  return numbers;
+}
+
+void count_optimizer_step(const recipe::Recipe& recipe, const nn::Layers& model,
+                          LayerCosts* costs) {
+  for (const nn::Layer& layer : model.graph().layers) {
+    Bytes largest = 0;
+    for (const at::Tensor& parameter : layer.parameters())
+      largest = std::max(largest, static_cast<Bytes>(parameter.nbytes()));
+    costs->largest.push_back(largest);
+    costs->sizes.step_transients.push_back(
+        step_temporaries * bytes_during_optimizer_step(recipe, largest, largest).largest);
+  }
+}
+
 LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
                           const models::OwnModels& own, const UserParts& user_parts) {
   check_training(recipe, user_parts);
@@ -114,6 +138,7 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
       {batch.inputs}, static_cast<int>(recipe.pipeline.micro_batches), recipe.pipeline.split_size);
   const at::Tensor piece = pipeline::in_memory_format(pieces[0], format)[0];
   LayerCosts result = costs_without_layers(recipe, devices, static_cast<int>(pieces.size()));
+  count_optimizer_step(recipe, model, &result);
   const precision::Autocast autocast(precision::parse_precision(recipe.train.precision));
   result.profile = with_inputs_named(
       recipe, piece, [&] { return profile_layers(model, {piece}, devices.at(0).torch); });
@@ -127,12 +152,30 @@ LayerCosts costs_of_profile(const recipe::Recipe& recipe, plan::LayerProfile pro
                             const models::OwnModels& own, const UserParts& user_parts) {
   check_training(recipe, user_parts);
   const std::vector<Device> devices = planned_devices(recipe.devices.use);
-  check_layers(recipe, profile, make_model(recipe, own));
+  const nn::Layers model = make_model(recipe, own);
+  check_layers(recipe, profile, model);
   LayerCosts result = costs_without_layers(recipe, devices, micro_batches_of(recipe));
+  count_optimizer_step(recipe, model, &result);
   result.examples = largest_micro_batch_of(recipe);
   check_measured_with(recipe, profile, result.examples);
   result.profile = std::move(profile);
   return result;
+}
+
+static void size_stages(const recipe::Recipe& recipe, const LayerCosts& costs,
+                        const std::vector<int>& balance, simulate::Costs* sized) {
+  std::size_t layer = 0;
+  for (std::size_t s = 0; s < sized->stages.size(); ++s) {
+    std::vector<LayerBytes> layers;
+    for (int i = 0; i < balance.at(s); ++i, ++layer) {
+      const auto& one = costs.profile.layers.at(layer);
+      if (one.parameters > 0) layers.push_back({.name = one.name, .bytes = one.parameters});
+    }
+    auto& cost = sized->stages[s];
+    size_sharded_state(
+        recipe, {.trained = cost.gradients, .largest_unit = largest_unit(recipe.mesh, layers)},
+        costs.sizes.optimizer_states, costs.sizes.micro_batches, &cost);
+  }
 }
 
 plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
@@ -143,16 +186,10 @@ plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& cost
                          {.optimizer_states = costs.sizes.optimizer_states,
                           .whole_batch_loss_over = whole ? costs.sizes.micro_batches : 0});
   bool all_cpu = true;
-  std::vector<std::string> seen;
-  for (const std::string& device : costs.devices) {
-    const auto found = std::find(seen.begin(), seen.end(), device);
-    cut.costs.device_of_stage.push_back(static_cast<int>(found - seen.begin()));
-    if (found == seen.end()) seen.push_back(device);
-    all_cpu = all_cpu && device == "cpu";
-  }
+  for (const std::string& device : costs.devices) all_cpu = all_cpu && device == "cpu";
+  cut.costs.device_of_stage = device_numbers(costs);
   if (all_cpu) cut.costs.concurrency = simulate::Concurrency::OneThread;
-  for (auto& stage : cut.costs.stages)
-    size_sharded_state(recipe, stage.gradients, costs.sizes.optimizer_states, &stage);
+  size_stages(recipe, costs, balance, &cut.costs);
   cut.costs.gradients_at_start = recipe.train.accumulate > 1 || recipe.mesh.parts() > 1;
   return cut;
 }
@@ -184,9 +221,19 @@ schedule::Schedule lowered_table(const recipe::Recipe& recipe,
 schedule::Timeline predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
                                const std::vector<int>& balance, const UserParts& user_parts) {
   const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);
-  return simulate::simulate(lowered_table(recipe, cut.routes, costs.sizes.micro_batches,
-                                          recompute_modes(recipe, balance.size())),
-                            cut.costs);
+  schedule::Timeline step =
+      simulate::simulate(lowered_table(recipe, cut.routes, costs.sizes.micro_batches,
+                                       recompute_modes(recipe, balance.size())),
+                         cut.costs);
+  std::vector<SteppedBytes> stepped(balance.size());
+  std::size_t layer = 0;
+  for (std::size_t stage = 0; stage < balance.size(); ++stage)
+    for (int i = 0; i < balance[stage]; ++i, ++layer) {
+      stepped[stage].trained += costs.profile.layers.at(layer).parameters;
+      stepped[stage].largest = std::max(stepped[stage].largest, costs.largest.at(layer));
+    }
+  add_optimizer_peaks(recipe, stepped, cut.costs, &step);
+  return step;
 }
 
 }  // namespace trestle::train

@@ -22,7 +22,14 @@ struct LayerCosts {
   std::vector<Bytes> budgets;        // of the devices; 0 = no limit
   plan::SizeOptions sizes;           // of the recipe
   int examples = 0;                  // of the measured micro-batch
+  std::vector<Bytes> largest = {};   // [layer] of one of its parameters
 };
+
+// A number for each stage's device: stages with the same number share its budget.
+std::vector<int> device_numbers(const LayerCosts& costs);
+
+// Fills in what the optimizer's step needs for the layers of the model.
+void count_optimizer_step(const recipe::Recipe& recipe, const nn::Layers& model, LayerCosts* costs);
 
 // Everything except the profile and the examples. One device may serve all stages of a balance that
 // the recipe sets.
@@ -55,7 +62,8 @@ schedule::Schedule lowered_table(const recipe::Recipe& recipe,
                                  const std::vector<schedule::Route>& routes, int micro_batches,
                                  const std::vector<schedule::Recompute>& modes);
 
-// The predicted step. A plain CPU has no byte counts. Throws as the functions above.
+// The predicted step, whose peaks include the optimizer's. A plain CPU has no byte counts. Throws
+// as the functions above.
 schedule::Timeline predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
                                const std::vector<int>& balance, const UserParts& user_parts = {});
 

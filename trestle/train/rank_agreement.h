@@ -18,7 +18,7 @@ void refuse_different_recipes(const recipe::Recipe& recipe, const RunRanks& rank
 
 // A number that changes when other examples come first: a hash of the names of the first batch,
 // which JSON stores exactly. It does not notice a new name outside of this batch, nor other values
-// in an array. Throws UsageError where the ranks read different data.
+// (Dataset::content_hash() does). Throws UsageError where the ranks read different data.
 double data_mark_of(const std::optional<data::Batch>& first, std::int64_t examples,
                     const RunRanks& ranks);
 

@@ -14,6 +14,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
+#include "trestle/train/mesh_options.h"
 
 namespace trestle::train {
 
@@ -48,22 +49,16 @@ RunRanks::RunRanks(const World* world) {
 void RunRanks::lay_out(const recipe::Recipe::Mesh& mesh) {
   const auto pipeline = static_cast<int>(mesh.pipeline), parts = static_cast<int>(mesh.parts());
   const int per_replica = pipeline > 0 ? pipeline : std::max(1, size() / parts);
-  if (per_replica * parts != size()) {
-    const int asked = std::max(1, pipeline) * parts;
-    throw UsageError(text("[mesh] needs ", pipeline > 0 ? text("pipeline = ", pipeline, " x ") : "",
-                          "replicate = ", mesh.replicate,
-                          mesh.shard > 1 ? text(" x shard = ", mesh.shard) : "", ", but there ",
-                          size() == 1 ? "is " : "are ", size(), size() == 1 ? " rank" : " ranks"),
-                     {.hint = text("Start ", asked, " ranks, for example with --ranks ", asked,
-                                   ", or change [mesh] (--mesh).")});
-  }
+  check_mesh(mesh, size());
   if (parts == 1) return;
   std::vector<mesh::Dimension> dimensions = {{"pipeline", per_replica},
                                              {"replicate", static_cast<int>(mesh.replicate)}};
   if (mesh.shard > 1) dimensions.push_back({"shard", static_cast<int>(mesh.shard)});
   mesh_.emplace(*world_, dimensions);
   if (mesh.shard > 1) level_ = level_of(mesh.shard_level);
-  groups_ = sharding::rank_groups(*mesh_, {.level = level_});
+  ShardOptions options{.level = level_};
+  set_sharding(mesh, &options);
+  groups_ = sharding::rank_groups(*mesh_, options);
 }
 
 std::int64_t RunRanks::examples_of(const data::Batch& batch, std::int64_t most,
@@ -172,11 +167,7 @@ std::vector<Device> devices_of_rank(const std::vector<Device>& devices, const Ru
   if (ranks.alone()) return devices;
   std::vector<Device> own = devices;
   if (devices.size() > 1) {
-    if (devices.size() != static_cast<std::size_t>(ranks.size()))
-      throw UsageError(
-          text(devices.size(), " devices are given for ", ranks.size(), " ranks"),
-          {.hint = text("Give one device for each rank, for example --devices virtual:",
-                        ranks.size(), ", or --devices cpu for all.")});
+    check_device_count(std::ssize(devices), ranks.size());
     own = {devices[static_cast<std::size_t>(ranks.rank())]};
   }
   ranks.world().own_devices(own);

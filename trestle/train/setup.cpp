@@ -13,12 +13,15 @@
 #include "trestle/device/threads.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/optim/factory.h"
+#include "trestle/parallel/checkpoint_layers.h"
 #include "trestle/pipeline/execute/micro_batch.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_sets/data_set.h"
+#include "trestle/train/deepspeed_checkpoint.h"
 #include "trestle/train/optimizers/recipe_optimizers.h"
 #include "trestle/train/optimizers/run_rate.h"
 #include "trestle/train/run_folder/environment.h"
+#include "trestle/train/sharding_plan.h"
 
 namespace trestle::train {
 
@@ -41,20 +44,38 @@ void check_training(const recipe::Recipe& recipe, const UserParts& own) {
   optim::check_options(optimizer_options(recipe));
   check_rate(recipe.optimizer);
   deepspeed::deepspeed_config_of(recipe);
+  check_deepspeed_checkpoints(recipe);
   schedule::parse_backward_order(recipe.pipeline.backward_order);
   nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
   for (const std::string& word : recipe.pipeline.recompute) schedule::parse_recompute(word);
 }
 
 void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs) {
-  const std::int64_t asked = recipe.model.channels;
-  if (asked == 0 || inputs.dim() != 4 || inputs.size(1) == asked) return;
-  // A model of vectors, such as "mlp", has the number of all values of an image.
-  if (inputs[0].numel() == asked) return;
-  throw UsageError(text("'channels' in [model] is ", asked, ", the images of '", recipe.data.name,
-                        "' have ", inputs.size(1)),
-                   {.hint = "Leave 'channels' out to have the model's own number."});
+  const std::string problem = problem_of_channels(recipe, inputs);
+  if (!problem.empty()) throw UsageError(problem);
 }
+
+namespace {
+
+std::vector<Device> devices_of(const recipe::Recipe& recipe) {
+  try {
+    return parse_devices(recipe.devices.use);
+  } catch (UsageError& error) {
+    error.add_context(text("in 'use' of [devices] (--devices): ", recipe.devices.use));
+    throw;
+  }
+}
+
+// The pipeline refuses it too; this message names the recipe field.
+void check_recompute(const recipe::Recipe& recipe, std::size_t stages) {
+  const std::size_t modes = recipe.pipeline.recompute.size();
+  if (modes <= 1 || modes == stages) return;
+  throw UsageError(text("'recompute' in [pipeline] has ", modes, " entries, and the pipeline ",
+                        counted(static_cast<std::int64_t>(stages), "stage")),
+                   {.hint = "Give one entry for all stages, or one for each."});
+}
+
+}  // namespace
 
 std::vector<Device> open_devices(const recipe::Recipe& recipe) {
   if (recipe.train.deterministic) use_deterministic_algorithms();
@@ -63,7 +84,7 @@ std::vector<Device> open_devices(const recipe::Recipe& recipe) {
   if (threads > 0 && recipe.devices.use.find("virtual") != std::string::npos) {
     install_virtual_devices({.count = 1, .threads_per_device = threads});
   }
-  std::vector<Device> devices = parse_devices(recipe.devices.use);
+  std::vector<Device> devices = devices_of(recipe);
   if (devices[0].torch.is_cpu()) cache_cpu_memory();
   if (threads > 0) set_worker_threads(threads);
   return devices;
@@ -74,6 +95,16 @@ at::MemoryFormat memory_format_of(const recipe::Recipe& recipe) {
                                                        : at::MemoryFormat::Preserve;
 }
 
+void check_names_of_layers(const recipe::Recipe& recipe, const nn::Layers& model) {
+  const auto& checkpoint = recipe.pipeline.checkpoint;
+  if (units_of(recipe.mesh).names.empty() && checkpoint.empty()) return;
+  nn::Graph graph = model.graph();
+  std::vector<std::string> names;
+  for (const nn::Layer& layer : graph.layers) names.push_back(layer.name);
+  check_unit_names(recipe.mesh, names);
+  if (!checkpoint.empty()) checkpoint_layers(checkpoint)(graph);
+}
+
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own) {
   models::ModelOptions options;
   options.name = recipe.model.name;
@@ -81,14 +112,20 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
   options.classes = recipe.model.classes;
   options.width = recipe.model.width;
   options.bilinear = recipe.model.bilinear;
+  options.depth = recipe.model.depth;
+  options.pooling = recipe.model.pooling;
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
+  const auto checked = [&](nn::Layers model) {
+    check_names_of_layers(recipe, model);
+    return model;
+  };
   if (const auto found = own.find(recipe.model.name); found != own.end())
-    return found->second(options);
+    return checked(found->second(options));
   std::vector<std::string> known = models::model_names();
   for (const auto& [name, make] : own) known.push_back(name);
   if (std::find(known.begin(), known.end(), options.name) == known.end())
     throw_unknown("model", options.name, known);
-  return models::make_model(options);
+  return checked(models::make_model(options));
 }
 
 // The pipeline refuses it too; this message names the recipe field and the flag.
@@ -111,6 +148,10 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
   } else {
     check_balance(recipe, devices.size(), "device");
   }
+  const std::size_t places =
+      parts.group.valid() ? static_cast<std::size_t>(parts.group.size()) : devices.size();
+  check_recompute(recipe,
+                  recipe.pipeline.balance.empty() ? places : recipe.pipeline.balance.size());
   PipelineOptions options;
   options.group = parts.group;
   options.replicas = std::move(parts.replicas);
@@ -127,6 +168,9 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
   if (recipe.pipeline.recompute.size() > 1)
     for (const std::string& word : recipe.pipeline.recompute)
       options.plan.recompute_per_stage.push_back(schedule::parse_recompute(word));
+  options.checkpoint_segments = static_cast<int>(recipe.pipeline.checkpoint_segments);
+  if (!recipe.pipeline.checkpoint.empty())
+    options.wrap_layers = checkpoint_layers(recipe.pipeline.checkpoint);
   options.numerics.memory_format = memory_format_of(recipe);
   options.numerics.precision = precision::parse_precision(recipe.train.precision);
   options.numerics.seed = static_cast<std::uint64_t>(recipe.train.seed);
@@ -158,9 +202,9 @@ bool is_too_large(const c10::Error& error) {
 std::string sizes_of(const recipe::Recipe& recipe) {
   const recipe::Recipe standard;
   std::vector<std::string> words;
-  for (const char* name :
-       {"model.width", "model.channels", "model.classes", "data.image_width", "data.image_height",
-        "data.shape", "train.batch", "pipeline.micro_batches", "pipeline.split_size"}) {
+  for (const char* name : {"model.width", "model.channels", "model.classes", "data.image_width",
+                           "data.image_height", "data.shape", "data.patch", "train.batch",
+                           "pipeline.micro_batches", "pipeline.split_size"}) {
     const recipe::Field& field = *recipe::find_field(name);
     if (field.get(recipe) != field.get(standard) || field.key == "batch")
       words.push_back(
@@ -173,29 +217,82 @@ void refuse_missing_class(const recipe::Recipe& recipe, const c10::Error& error)
   const std::string words = error.what_without_backtrace();
   const auto at = words.find("Target ");
   if (at == std::string::npos || words.find("is out of bounds", at) == std::string::npos) return;
+  if (words.compare(at + 7, 1, "-") == 0)
+    throw UsageError(
+        text("the data have a negative class, and classes count from 0:\n  ", words.substr(at)),
+        {.hint =
+             "Renumber the targets. 'mask_ignore' in [data] lists the values of masks that have "
+             "no class."});
   throw UsageError(text("the data have more classes than the model '", recipe.model.name,
                         "' tells apart:\n  ", words.substr(at)),
                    {.hint = "Set 'classes' in [model] to their number."});
 }
 
+namespace {
+
+// Whether libtorch's message is about the number of channels of images, or of numbers of a sample:
+// "to have 3 channels, but got 5 channels instead", "cannot be multiplied (4x20 and 32x64)".
+bool is_about_channels(const std::string& words, const at::IntArrayRef& sizes) {
+  if (sizes.size() == 3)
+    return words.find(text("channels, but got ", sizes[0], " channels")) != std::string::npos;
+  return sizes.size() == 1 && words.find("cannot be multiplied") != std::string::npos &&
+         words.find(text("x", sizes[0], " and ")) != std::string::npos;
+}
+
+}  // namespace
+
+namespace {
+
+// Whether the recipe's data set reads this key of [data]; no for a program's own data set.
+bool reads_key(const recipe::Recipe& recipe, const char* key) {
+  return std::ranges::any_of(data_sets(), [&](const DataSet& set) {
+    return set.name == recipe.data.name && set.reads(key);
+  });
+}
+
+}  // namespace
+
 void throw_misfit(const recipe::Recipe& recipe, const at::Tensor& inputs, const c10::Error& error) {
   const auto sizes = inputs.sizes().slice(1);
-  const bool pictures = sizes.size() == 3;
+  const bool pictures = sizes.size() == 3, volumes = sizes.size() == 4;
   std::string hint = "Check the layers of the model.";
+  if (sizes.empty())
+    hint = "Give each example a dimension for its values: inputs of [N, 1] instead of [N].";
   if (pictures)
     hint = text(
-        "Check 'scale' in [data], which may make them too small, and 'channels' in [model]: "
-        "they have ",
+        "Check ",
+        reads_key(recipe, "scale") ? "'scale' in [data], which may make them too small, and " : "",
+        "'channels' in [model]: they have ", sizes[0], ".");
+  if (volumes)
+    hint = text(
+        "Check 'patch' in [data], which may be too small for 'depth' and 'pooling' in "
+        "[model], and 'channels' in [model]: they have ",
         sizes[0], ".");
   if (pictures && recipe.model.name == "mlp")
     hint = text("It takes vectors: set channels = ", sizes[0] * sizes[1] * sizes[2],
                 " in [model], the number of values in an image.");
   if (pictures && recipe.model.name == "toy")
     hint = "It takes vectors, not images; 'mlp' flattens images.";
-  throw UsageError(
-      text("the model '", recipe.model.name, "' cannot take these inputs of ", join(sizes, " x "),
-           pictures ? " (channels, height, width)" : "", ":\n  ", error.what_without_backtrace()),
-      {.hint = std::move(hint)});
+  if (is_about_channels(error.what_without_backtrace(), sizes) && recipe.model.channels != sizes[0])
+    hint = text("Set channels = ", sizes[0], " in [model]: ",
+                pictures ? "the data have this number of channels."
+                         : "a sample of the data has this number of values.");
+  const std::string_view why = error.what_without_backtrace();
+  if (why.find("more than 1 value per channel") != std::string_view::npos) {
+    const bool may_be_small = volumes || (pictures && reads_key(recipe, "scale"));
+    hint =
+        text(may_be_small ? hint + "\n" : "",
+             "A batch norm needs more than one value for each channel of a micro-batch: use fewer "
+             "micro-batches ('micro_batches' in [pipeline]) or a larger 'batch' in [train].");
+  }
+  const std::string size = sizes.empty() ? "one number each, without a dimension" : "";
+  throw UsageError(text("the model '", recipe.model.name, "' cannot take these inputs of ", size,
+                        join(sizes, " x "),
+                        pictures  ? " (channels, height, width)"
+                        : volumes ? " (channels, slices, rows, columns)"
+                                  : "",
+                        ":\n  ", error.what_without_backtrace()),
+                   {.hint = std::move(hint)});
 }
 
 NamedTensors weights_of(const Pipeline& pipeline) {
@@ -303,6 +400,8 @@ RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const 
     plan.predicted_seconds = prediction->seconds;
     plan.predicted_optimizer_seconds = prediction->optimizer_seconds;
     plan.predicted_idle = prediction->idle;
+    plan.bytes_sent = prediction->bytes_sent;
+    plan.predicted_communication_seconds = prediction->communication_seconds;
   }
   plan.synthetic_data = task.synthetic;
   plan.training_examples = task.training->examples();

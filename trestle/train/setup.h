@@ -34,7 +34,12 @@ std::vector<Device> open_devices(const recipe::Recipe& recipe);
 // The memory format of [model]; Preserve for the default of torch.
 at::MemoryFormat memory_format_of(const recipe::Recipe& recipe);
 
-// The model of [model]: one of `own`, or one of models::make_model's.
+// Throws UsageError, with the nearest name, where [mesh] or [pipeline] names a layer that `model`
+// has not.
+void check_names_of_layers(const recipe::Recipe& recipe, const nn::Layers& model);
+
+// The model of [model]: one of `own`, or one of models::make_model's. Its layers have
+// the names that [mesh] and [pipeline] give: check_names_of_layers().
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own);
 
 // The parts of a pipeline besides the recipe, the model and the devices.

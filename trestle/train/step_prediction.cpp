@@ -1,11 +1,16 @@
 #include "trestle/train/step_prediction.h"
 
+#include <ATen/Functions.h>
+
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
+#include "trestle/train/layer_costs.h"
+#include "trestle/train/optimizer_peaks.h"
 #include "trestle/train/setup.h"
-#include "trestle/train/sharded_state_size.h"
+#include "trestle/train/sharding_plan.h"
 
 namespace trestle::train {
 
@@ -13,50 +18,82 @@ namespace {
 
 // Facts that only the rank of a stage has.
 struct StageFacts {
-  Bytes trained = 0;  // of its parameters
-  Bytes largest = 0;  // of one of its parameters
+  SteppedBytes bytes;
+  Bytes largest_unit = 0;
+  int units = 1;
+  MessageCost message;
   bool on_cpu = false;
 };
 
-std::vector<StageFacts> facts_of_stages(const Pipeline& pipeline, const RunRanks& ranks) {
+// Times all-reduces between the ranks that hold the same stage. All of them call it.
+MessageCost time_messages(const comm::Group& group, at::Device device, Bytes bytes) {
+  constexpr Bytes most = Bytes{4} << 20;
+  constexpr int rounds = 3;
+  const auto fastest = [&](std::int64_t elements) {
+    const at::Tensor sent = at::zeros({elements}, at::device(device).dtype(at::kFloat));
+    double best = 0;
+    for (int round = 0; round < rounds; ++round) {
+      const auto begin = std::chrono::steady_clock::now();
+      group.all_reduce(sent).wait();
+      (void)sent[0].item<float>();  // waits for the device
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+      best = round == 0 ? taken.count() : std::min(best, taken.count());
+    }
+    return best;
+  };
+  const auto ranks = static_cast<double>(group.size());
+  const auto elements =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(bytes, most) / sizeof(float)));
+  const double latency = fastest(1);
+  const double sent = 2 * static_cast<double>(elements) * sizeof(float) * (ranks - 1) / ranks;
+  return {.seconds = latency,
+          .seconds_per_byte = std::max(0.0, fastest(elements) - latency) / sent};
+}
+
+std::vector<LayerBytes> layers_of_stage(const Pipeline& pipeline, const nn::Graph& graph,
+                                        int stage) {
+  const auto& balance = pipeline.balance();
+  std::size_t layer = 0;
+  for (int before = 0; before < stage; ++before)
+    layer += static_cast<std::size_t>(balance[static_cast<std::size_t>(before)]);
+  std::vector<LayerBytes> layers;
+  for (int i = 0; i < balance[static_cast<std::size_t>(stage)]; ++i, ++layer) {
+    LayerBytes one{.name = graph.layers[layer].name};
+    for (const auto& [name, parameter] : graph.layers[layer].named_parameters())
+      one.bytes += static_cast<Bytes>(parameter.nbytes());
+    if (one.bytes > 0) layers.push_back(one);
+  }
+  return layers;
+}
+
+std::vector<StageFacts> facts_of_stages(const recipe::Recipe& recipe, Pipeline& pipeline,
+                                        const RunRanks& ranks) {
+  const nn::Graph graph = pipeline.model().graph();
   std::vector<std::pair<int, StageFacts>> rows;
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
     if (!pipeline.has_stage(stage)) continue;
-    StageFacts facts{.on_cpu = pipeline.device(stage).torch.is_cpu()};
+    StageFacts facts;
+    facts.on_cpu = pipeline.device(stage).torch.is_cpu();
     for (const at::Tensor& parameter : pipeline.stage_parameters(stage)) {
       const auto bytes = static_cast<Bytes>(parameter.nbytes());
-      if (parameter.requires_grad()) facts.trained += bytes;
-      facts.largest = std::max(facts.largest, bytes);
+      if (parameter.requires_grad()) facts.bytes.trained += bytes;
+      facts.bytes.largest = std::max(facts.bytes.largest, bytes);
     }
+    const std::vector<LayerBytes> layers = layers_of_stage(pipeline, graph, stage);
+    facts.largest_unit = largest_unit(recipe.mesh, layers);
+    if (units_of(recipe.mesh).kind == UnitChoiceOfRecipe::Kind::Layers)
+      facts.units = std::max(1, static_cast<int>(layers.size()));
+    else if (facts.largest_unit > 0)
+      facts.units = static_cast<int>(facts.bytes.trained / facts.largest_unit) + 1;
+    if (ranks.replicas() > 1)
+      facts.message = time_messages(ranks.replica_groups().all, pipeline.device(stage).torch,
+                                    facts.bytes.trained);
     rows.emplace_back(stage, facts);
   }
   std::vector<StageFacts> all(static_cast<std::size_t>(pipeline.stage_count()));
   for (const auto& of_rank : ranks.gather(rows))
     for (const auto& [stage, facts] : of_rank) all.at(static_cast<std::size_t>(stage)) = facts;
   return all;
-}
-
-// The optimizer steps after all activations are freed. It updates one parameter at a time with up
-// to three temporary tensors of its size (Adam with weight decay).
-void add_optimizer_peaks(const recipe::Recipe& recipe, const std::vector<StageFacts>& stages,
-                         const simulate::Costs& costs, schedule::Timeline* timeline) {
-  std::vector<Bytes> held(timeline->device_peak_bytes.size(), 0);
-  std::vector<Bytes> largest(held.size(), 0);
-  for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
-    const auto device = static_cast<std::size_t>(timeline->device_of_stage.at(stage));
-    const auto& cost = costs.stages[stage];
-    const OptimizerStepBytes step =
-        bytes_during_optimizer_step(recipe, stages[stage].trained, stages[stage].largest);
-    held[device] += cost.persistent + std::min(cost.gradients, step.gradients);
-    // Stages of one device step at the same time where each has a thread.
-    largest[device] = costs.concurrency == simulate::Concurrency::OneThread
-                          ? std::max(largest[device], step.largest)
-                          : largest[device] + step.largest;
-  }
-  for (std::size_t device = 0; device < held.size(); ++device) {
-    Bytes& peak = timeline->device_peak_bytes[device];
-    peak = std::max(peak, held[device] + 3 * largest[device]);
-  }
 }
 
 // A plain CPU has no memory meter. Its predicted bytes would be those of the weights alone, drawn
@@ -84,6 +121,28 @@ void predict_times(const Pipeline& pipeline, Prediction* prediction) {
       std::max(0.0, schedule::makespan(prediction->timeline) - prediction->seconds);
 }
 
+// The communication of data parallelism: its bytes, and its durations in the prediction's costs.
+void predict_communication(const recipe::Recipe& recipe, const Pipeline& pipeline,
+                           const std::vector<StageFacts>& stages, int micro_batches,
+                           Prediction* prediction) {
+  if (recipe.mesh.parts() == 1) return;
+  const auto modes = recompute_modes(recipe, stages.size());
+  const double before = schedule::makespan(pipeline.predict(prediction->costs));
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const StageFacts& facts = stages[stage];
+    const SentBytes sent = bytes_sent(recipe.mesh, facts.bytes.trained,
+                                      {.micro_batches = micro_batches, .recompute = modes[stage]});
+    prediction->bytes_sent = std::max(prediction->bytes_sent, sent.all());
+    add_communication(
+        sent, facts.message,
+        {.gather = facts.units,
+         .reduce = messages_of_reduction(recipe.mesh, facts.bytes.trained, facts.units)},
+        &prediction->costs.stages[stage]);
+  }
+  prediction->communication_seconds =
+      std::max(0.0, schedule::makespan(pipeline.predict(prediction->costs)) - before);
+}
+
 std::vector<Bytes> peaks_of_stages(const std::vector<StageFacts>& stages,
                                    const schedule::Timeline& timeline) {
   std::vector<Bytes> peaks;
@@ -102,20 +161,26 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
   try {
     Prediction prediction;
     prediction.costs = pipeline.profile({batch.inputs}, batch.targets, task.loss);
-    const std::vector<StageFacts> stages = facts_of_stages(pipeline, ranks);
+    const std::vector<StageFacts> stages = facts_of_stages(recipe, pipeline, ranks);
     const int states = optimizer_state_factor(recipe.optimizer);
+    const int micro_batches = micro_batches_of(recipe);
     for (std::size_t stage = 0; stage < stages.size(); ++stage) {
       auto& cost = prediction.costs.stages[stage];
-      cost.persistent += stages[stage].trained * states;
-      size_sharded_state(recipe, stages[stage].trained, states, &cost);
+      const Bytes trained = stages[stage].bytes.trained;
+      cost.persistent += trained * states;
+      size_sharded_state(recipe, {.trained = trained, .largest_unit = stages[stage].largest_unit},
+                         states, micro_batches, &cost);
     }
     // Batches after the first one of a step add to existing gradients, and the buffers of
     // reductions stay allocated.
     prediction.costs.gradients_at_start |= recipe.train.accumulate > 1 || recipe.mesh.parts() > 1;
+    predict_communication(recipe, pipeline, stages, micro_batches, &prediction);
     pipeline.remember_costs(prediction.costs);
     prediction.timeline = pipeline.predict(prediction.costs);
     predict_times(pipeline, &prediction);
-    add_optimizer_peaks(recipe, stages, prediction.costs, &prediction.timeline);
+    std::vector<SteppedBytes> stepped;
+    for (const StageFacts& facts : stages) stepped.push_back(facts.bytes);
+    add_optimizer_peaks(recipe, stepped, prediction.costs, &prediction.timeline);
     forget_bytes_of_cpu(stages, &prediction.timeline);
     prediction.stage_peaks = peaks_of_stages(stages, prediction.timeline);
     return prediction;

@@ -15,10 +15,12 @@ namespace trestle::train {
 // The predicted step of a run, from costs that are measured on one batch without training on it.
 struct Prediction {
   simulate::Costs costs;
-  schedule::Timeline timeline;   // of a step that ends with the optimizer
-  double seconds = 0;            // of forward, backward and transfers
-  double optimizer_seconds = 0;  // what the optimizer adds
-  double idle = 0;               // share of `seconds`, over all ranks
+  schedule::Timeline timeline;       // of a step that ends with the optimizer
+  double seconds = 0;                // of forward, backward and transfers
+  double optimizer_seconds = 0;      // what the optimizer adds
+  double idle = 0;                   // share of `seconds`, over all ranks
+  double communication_seconds = 0;  // what data parallelism adds to `seconds`, which has it
+  double bytes_sent = 0;  // by a rank for data parallelism, in one batch; the most of all stages
   // The peak of each stage's device, for all its stages together; 0 on a plain CPU.
   std::vector<Bytes> stage_peaks;
 };

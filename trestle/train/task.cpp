@@ -8,10 +8,12 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/data/augment.h"
+#include "trestle/data/augment_volumes.h"
 #include "trestle/data/segmentation.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/data_sets/data_sets.h"
 #include "trestle/train/data_sets/find_data.h"
+#include "trestle/train/volume_picture.h"
 
 namespace trestle::train {
 
@@ -30,25 +32,40 @@ std::vector<Metric> metrics(const UserParts& own) {
       {"dice", [](const at::Tensor& output,
                   const at::Tensor& target) { return nn::dice_tally(output, target); }},
       {"accuracy", nn::accuracy_tally},
+      {"voxel_dice", nn::voxel_dice_tally},
   };
   for (const auto& [name, tally] : own.metrics) all.push_back({name, tally});
   return all;
 }
 
-std::unique_ptr<data::Loader> training_loader(const recipe::Recipe& recipe, Examples examples) {
+// The random variation of training examples; null where the recipe sets none.
+std::function<data::Sample(data::Sample, std::uint64_t)> variation_of(
+    const recipe::Recipe::Data& keys, const DataSet& set) {
+  if (set.volume) {
+    const data::VolumeAugmentOptions augment{.flip_axes = data::parse_axes(keys.flip_axes),
+                                             .intensity = keys.intensity};
+    if (!augment.any()) return {};
+    return [augment](data::Sample sample, std::uint64_t key) {
+      return data::vary_volume(std::move(sample), data::draw_volume_variation(augment, key));
+    };
+  }
+  const data::AugmentOptions augment{
+      .flip = data::parse_flip(keys.flip), .crop = keys.crop, .colour = keys.colour};
+  if (!augment.any()) return {};
+  return [augment](data::Sample sample, std::uint64_t key) {
+    return data::vary(std::move(sample), data::draw_variation(augment, key));
+  };
+}
+
+std::unique_ptr<data::Loader> training_loader(const recipe::Recipe& recipe, const DataSet& set,
+                                              Examples examples) {
   data::LoaderOptions options;
   options.batch = recipe.train.batch;
   options.order = data::Order::Shuffled;
   options.last_batch = recipe.train.drop_last ? data::LastBatch::Drop : data::LastBatch::Keep;
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
   options.workers = static_cast<int>(recipe.data.workers);
-  const data::AugmentOptions augment{.flip = data::parse_flip(recipe.data.flip),
-                                     .crop = recipe.data.crop,
-                                     .colour = recipe.data.colour};
-  if (augment.any())
-    options.transform = [augment](data::Sample sample, std::uint64_t key) {
-      return data::vary(std::move(sample), data::draw_variation(augment, key));
-    };
+  options.transform = variation_of(recipe.data, set);
   return std::make_unique<data::Loader>(std::move(examples.dataset), std::move(examples.indices),
                                         options);
 }
@@ -66,6 +83,9 @@ std::unique_ptr<data::Loader> validation_loader(const recipe::Recipe& recipe, Ex
 std::optional<data::Image> draw(const data::Batch& batch, const at::Tensor& output,
                                 const PictureText& words) {
   const at::Tensor &x = batch.inputs, &y = batch.targets;
+  const bool volumes = x.dim() == 5 && y.dim() == 4 && output.dim() == 5 && x.is_floating_point() &&
+                       y.scalar_type() == at::kLong;
+  if (volumes) return draw_volumes(x, y, output, words);
   const bool pictures = x.dim() == 4 && x.is_floating_point() && (x.size(1) == 1 || x.size(1) == 3);
   if (!pictures || y.scalar_type() != at::kLong || output.dim() != y.dim() + 1) return std::nullopt;
   if (y.dim() == 3) return draw_masks(x, y, output, words);
@@ -109,7 +129,28 @@ void check_classes(const recipe::Recipe& recipe, const OpenedData& data) {
 
 }  // namespace
 
-void check_examples(const recipe::Recipe& recipe, const OpenedData& data) {
+namespace {
+
+// How the user gets data for validation, where the data set reads 'validation' or not.
+std::string hint_for_validation(const recipe::Recipe& recipe, const OpenedData& data,
+                                const UserParts& own) {
+  const DataSet set = find_data_set(recipe.data.name, own);
+  if (set.reads("validation"))
+    return text("'validation' in [data] is ", recipe.data.validation, " of ",
+                data.training.dataset->size(), " examples. Set a larger share, or name other ",
+                "data.");
+  return set.paths.empty() ? text("'", set.name,
+                                  "' has examples for training alone: train on a data set that has "
+                                  "others for validation.")
+                           : text("'", set.name,
+                                  "' takes its validation examples from its files: name other "
+                                  "data with --",
+                                  join(set.paths, ", --"), ".");
+}
+
+}  // namespace
+
+void check_examples(const recipe::Recipe& recipe, const OpenedData& data, const UserParts& own) {
   const auto& train = recipe.train;
   const std::size_t count = data.training.indices.size();
   if (count == 0) throw UsageError("there are no examples to train on");
@@ -119,10 +160,12 @@ void check_examples(const recipe::Recipe& recipe, const OpenedData& data) {
         {.hint = "Make 'batch' in [train] smaller, or set drop_last = false."});
   check_classes(recipe, data);
   if (!data.validation.indices.empty()) return;
-  const auto refuse = [](const char* what, const char* without) {
+  const auto refuse = [&](const char* what, const char* without) {
     throw UsageError(
         text(what, " needs the validation metric, and no data are kept for validation"),
-        {.hint = text("Give 'validation' in [data] a share above 0, or set ", without, ".")});
+        {.hint = find_data_set(recipe.data.name, own).reads("validation")
+                     ? text("Give 'validation' in [data] a share above 0, or set ", without, ".")
+                     : text("Set ", without, ".")});
   };
   if (recipe.optimizer.plateau) refuse("'plateau' in [optimizer]", "plateau = false");
   if (train.patience > 0) refuse("'patience' in [train]", "patience = 0");
@@ -161,6 +204,7 @@ OpenedTask open_task(const recipe::Recipe& asked, Progress& progress, const User
   task.data = recipe.data;
   task.synthetic = synthetic_data_of(recipe, own).value_or("");
   opened.data = set.open(recipe);
+  for (const std::string& note : opened.data.notes) progress.note(note);
   opened.recipe = std::move(recipe);
   return opened;
 }
@@ -170,8 +214,9 @@ OpenedTask open_task(const recipe::Recipe& asked, Progress& progress, const User
 Task make_task(const recipe::Recipe& recipe, Progress& progress, const UserParts& own,
                const SynthesisProgress& on_synthesized) {
   OpenedTask opened = open_task(recipe, progress, own, on_synthesized);
-  check_examples(opened.recipe, opened.data);
-  opened.task.training = training_loader(opened.recipe, std::move(opened.data.training));
+  check_examples(opened.recipe, opened.data, own);
+  opened.task.training = training_loader(opened.recipe, find_data_set(opened.recipe.data.name, own),
+                                         std::move(opened.data.training));
   opened.task.validation = validation_loader(opened.recipe, std::move(opened.data.validation));
   return std::move(opened.task);
 }
@@ -183,13 +228,14 @@ Task make_judging_task(const recipe::Recipe& recipe, Progress& progress, const U
   check_classes(opened.recipe, data);
   const bool one_part =
       data.validation.indices.empty() || data.validation.dataset == data.training.dataset;
-  Examples examples =
-      judged == Judged::Everything && one_part ? all_of(data.training.dataset) : data.validation;
+  Examples examples = data.validation;
+  if (judged == Judged::Everything && data.everything.dataset)
+    examples = data.everything;
+  else if (judged == Judged::Everything && one_part)
+    examples = all_of(data.training.dataset);
   if (examples.indices.empty())
     throw UsageError(text("the data set '", recipe.data.name, "' has no data for validation"),
-                     {.hint = text("'validation' in [data] is ", recipe.data.validation, " of ",
-                                   data.training.dataset->size(),
-                                   " examples. Set a larger share, or name other data.")});
+                     {.hint = hint_for_validation(recipe, data, own)});
   opened.task.validation = validation_loader(opened.recipe, std::move(examples));
   return std::move(opened.task);
 }

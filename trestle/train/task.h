@@ -53,7 +53,8 @@ Task make_judging_task(const recipe::Recipe& recipe, Progress& progress, const U
 
 // Throws UsageError for valid data that do not fit the recipe: fewer examples than a batch, more
 // classes than the model has, or no validation data where an option needs the validation metric.
-void check_examples(const recipe::Recipe& recipe, const OpenedData& data);
+void check_examples(const recipe::Recipe& recipe, const OpenedData& data,
+                    const UserParts& own = {});
 
 // The loss of a recipe, or of its data set. Throws UsageError for an unknown one.
 nn::Loss loss_of(const recipe::Recipe& recipe, const UserParts& own = {});

@@ -109,6 +109,15 @@ TrainResult run_logged(TrainingRun& run, RunLog& log) {
   }
 }
 
+// A run that failed before its first step leaves nothing worth a folder.
+void remove_if_nothing_began(const RunFolder& folder) {
+  std::error_code none;
+  const auto metrics = std::filesystem::file_size(folder.metrics(), none);
+  const bool has_steps = !none && metrics > 0;
+  if (!has_steps && !std::filesystem::exists(folder.last()))
+    std::filesystem::remove_all(folder.path, none);
+}
+
 TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   RunLog log(hooks.progress);
   TrainHooks logged = hooks;
@@ -117,23 +126,17 @@ TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hoo
   if (hooks.begins) hooks.begins();
   const RunRanks ranks(hooks.world);
   RunFolder folder;
-  if (ranks.reports()) {
-    folder = make_run_folder(run.recipe());
-    note_launch(folder.path, recipe);
-  }
-  folder.path = ranks.from_first(folder.path.string());
+  if (ranks.reports()) folder = make_run_folder(run.recipe());
   try {
+    if (ranks.reports()) note_launch(folder.path, recipe);
+    folder.path = ranks.from_first(folder.path.string());
     run.begin(folder);
     refuse_other_folders(folder.path, ranks);
     if (ranks.reports()) log.open(folder.log(), "began     " + utc_now());
     return run_logged(run, log);
   } catch (...) {
     if (!ranks.reports()) throw;
-    // A run that failed before its first step leaves nothing worth a folder.
-    std::error_code none;
-    if (!std::filesystem::exists(folder.last()) &&
-        std::filesystem::file_size(folder.metrics(), none) == 0)
-      std::filesystem::remove_all(folder.path, none);
+    remove_if_nothing_began(folder);
     throw;
   }
 }
@@ -230,8 +233,7 @@ TrainResult resume(const std::filesystem::path& run_folder,
 
 RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   check_run_name(recipe.name);
-  RunPlan plan = with_sizes_named(
-      recipe, [&] { return plan_on_paper(recipe, hooks.models, hooks.user_parts); });
+  RunPlan plan = with_sizes_named(recipe, [&] { return plan_on_paper(recipe, hooks); });
   if (hooks.progress != nullptr) hooks.progress->plan(plan);
   return plan;
 }

@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "trestle/comm/world.h"
 #include "trestle/models/model.h"
+#include "trestle/precision/layer_speed.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/data_sets/synthesize_data.h"
 #include "trestle/train/data_sets/user_parts.h"
@@ -38,6 +40,9 @@ struct TrainHooks {
   const World* world = nullptr;
   models::OwnModels models = {};  // models of the program, by their names in recipes
   UserParts user_parts = {};      // its data sets, losses and metrics
+  // Measures a layer, where [train] has 16 bits, to report a slow precision; null:
+  // precision::measure_layer_speed().
+  std::function<std::optional<precision::LayerSpeed>(const nn::Layers&)> layer_speed = {};
 };
 
 // Trains from the start in a new run folder. Saves a checkpoint for resume() at the end of each

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 #include <utility>
 
@@ -11,6 +12,8 @@
 #include "trestle/base/text.h"
 #include "trestle/pipeline/find_nonfinite.h"
 #include "trestle/schedule/optimizer_steps.h"
+#include "trestle/train/deepspeed_checkpoint.h"
+#include "trestle/train/nonfinite_data.h"
 #include "trestle/train/run_folder/environment.h"
 #include "trestle/train/run_folder/metric_direction.h"
 #include "trestle/train/run_folder/run_end.h"
@@ -34,6 +37,12 @@ std::vector<data::Batch> next_group(BatchStream& batches, std::int64_t most) {
   return group;
 }
 
+// Whether a target is not ignored; ranks without targets have none.
+bool has_target(const at::Tensor& targets) {
+  if (!targets.defined()) return false;
+  return targets.scalar_type() != at::kLong || targets.ne(nn::ignored_target).any().item<bool>();
+}
+
 double number_or_0(const checkpoint::TrainState& state, const char* name) {
   const auto found = state.numbers.find(name);
   return found == state.numbers.end() ? 0.0 : found->second;
@@ -50,6 +59,9 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
       early_stop_(recipe.train.patience, recipe.train.min_delta) {
   state_.seed = static_cast<std::uint64_t>(setup_.recipe.train.seed);
   state_.recipe_hash = recipe::recipe_hash(setup_.recipe);
+  data_content_ = static_cast<double>(setup_.task.training->dataset().content_hash() >> 11);
+  if (resumed == nullptr) setup_.check_metric();
+  setup_.first.reset();
 }
 
 void TrainingRun::begin(const RunFolder& folder) {
@@ -112,6 +124,11 @@ void TrainingRun::check_same_run(const checkpoint::TrainState& saved) const {
   if (mark != saved.numbers.end() && mark->second != setup_.data_mark)
     throw UsageError(
         "the data are not those that this run was saved with: other examples come first",
+        {.hint = "Restore the data, or start a new run."});
+  const double saved_content = number_or_0(saved, "data_content");
+  if (saved_content != 0 && data_content_ != 0 && saved_content != data_content_)
+    throw UsageError(
+        "the data are not those that this run was saved with: the examples have other values",
         {.hint = "Restore the data, or start a new run."});
   // A learning-rate schedule is computed step by step up to the saved one.
   const std::int64_t in_epoch = setup_.plan.optimizer_steps_per_epoch();
@@ -177,6 +194,7 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
   PeakMemory::reset(setup_.devices);
   epoch_.training_seconds = 0;
   epoch_.training_examples = 0;
+  epoch_.has_targets = false;
   const Stopwatch watch;
   const std::int64_t accumulate = setup_.recipe.train.accumulate;
   // A run that was saved inside of a step has trained on some of the step's batches.
@@ -205,7 +223,16 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
     }
   }
   peaks_.update(*setup_.pipeline, setup_.plan, ranks);
+  refuse_epoch_without_targets();
   return Outcome::Finished;
+}
+
+// A loss without targets is 0, which would seem perfect.
+void TrainingRun::refuse_epoch_without_targets() const {
+  if (setup_.ranks.any(epoch_.has_targets || epoch_.training_examples == 0)) return;
+  throw UsageError(text("every target of epoch ", state_.epoch + 1, " is ignored (",
+                        nn::ignored_target, "): the model learned nothing"),
+                   {.hint = "Check the targets, and 'mask_ignore' in [data]."});
 }
 
 // Each batch's share of its step's gradients: its weight over the sum of the group's.
@@ -244,6 +271,7 @@ void TrainingRun::train_batch(const data::Batch& batch, double share, StepOption
   epoch_.step_loss += done.loss * share;
   epoch_.training_examples +=
       setup_.ranks.examples_of(batch, setup_.recipe.train.batch, *setup_.task.training);
+  epoch_.has_targets = epoch_.has_targets || has_target(batch.targets);
   report_batch(batch, done.loss);
   if (ends_step) finish_step(done);
 }
@@ -269,11 +297,25 @@ void TrainingRun::refuse_nonfinite_loss(double loss, const data::Batch& batch) c
   if (std::isfinite(loss)) return;
   const auto whole =
       setup_.replicas ? setup_.replicas->whole() : std::vector<ShardedParameters::Unsharded>();
-  throw Error(
-      text("the loss became ", loss, " in step ", state_.step + 1, " (epoch ", state_.epoch + 1,
-           "): ", find_nonfinite({batch.inputs}, *setup_.pipeline, micro_batches_before())),
-      {.hint =
-           "Lower learning_rate in [optimizer]. Checkpoints saved before this step are intact."});
+  const std::string found =
+      find_nonfinite({batch.inputs}, *setup_.pipeline, micro_batches_before());
+  throw Error(text("the loss became ", loss, " in step ", state_.step + 1, " (epoch ",
+                   state_.epoch + 1, "): ", found),
+              {.hint = hint_for_nonfinite(found, batch)});
+}
+
+// All ranks have the same `found`.
+std::string TrainingRun::hint_for_nonfinite(const std::string& found,
+                                            const data::Batch& batch) const {
+  const std::string data = nonfinite_data(batch, setup_.ranks);
+  if (!data.empty()) {
+    std::string sentence = data;
+    sentence[0] = 'T';
+    return sentence + ". " + hint_for_nonfinite_data;
+  }
+  if (found.starts_with("parameter ") && state_.step == 0)
+    return "The weights have these values from the start: check 'weights' in [model].";
+  return "Lower learning_rate in [optimizer]. Checkpoints saved before this step are intact.";
 }
 
 TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
@@ -285,6 +327,8 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
   Validator validator(ranks, task, setup_.recipe.train.batch, *setup_.pipeline,
                       setup_.replicas.get());
   const auto scores = validator.run([&](const Validator::Batch& done) {
+    refuse_nonfinite_validation(done.scores.loss.sum, done.batch, ranks, *setup_.pipeline,
+                                setup_.replicas.get());
     const bool is_shown = done.batch.index == 0 && ranks.replica() == 0;
     if (is_shown && setup_.recipe.train.pictures && done.output.defined())
       picture_.keep(ranks.is_first()
@@ -360,6 +404,7 @@ void TrainingRun::lower_learning_rate(const EpochReport& report) {
 void TrainingRun::save() {
   state_.numbers = {{"training_examples", static_cast<double>(setup_.task.training->examples())},
                     {"data_mark", setup_.data_mark},
+                    {"data_content", data_content_},
                     {"loss_sum", epoch_.loss_sum},
                     {"loss_weight", epoch_.loss_weight},
                     {"group_loss", epoch_.step_loss},
@@ -372,6 +417,29 @@ void TrainingRun::save() {
   state_.batches.reset();
   checkpointer_->save(
       state_, is_inside_step() ? Checkpointer::Gradients::Saved : Checkpointer::Gradients::None);
+  // DeepSpeed's folder has no place for the gradients of a step's earlier batches.
+  if (!setup_.recipe.train.deepspeed_checkpoints || is_inside_step()) return;
+  const double next_rate = updater_.learning_rate_at({state_.step, state_.epoch});
+  with_saved_state_named(folder_,
+                         [&] { write_deepspeed_checkpoint(setup_, folder_, state_, next_rate); });
+}
+
+// Pictures are no results: a full disk must not end the training for their sake. Metrics and
+// checkpoints that cannot be written still end it.
+// Returns the reason, or "" if all was written.
+std::string TrainingRun::why_unwritten(const std::function<void()>& write) const {
+  try {
+    write();
+  } catch (const FileError& error) {
+    return error.what();
+  } catch (const std::filesystem::filesystem_error& error) {
+    return text(error.path1().string(), ": ", error.code().message());
+  }
+  return "";
+}
+
+void TrainingRun::warn_unwritten(const std::string& why) {
+  reporter_.progress().note("warning   a picture was not written, the training continues: " + why);
 }
 
 void TrainingRun::save_views() {
@@ -380,12 +448,13 @@ void TrainingRun::save_views() {
   if (setup_.prediction) panels.push_back(setup_.prediction->timeline);
   panels.push_back(measured_);
   const std::string& name = setup_.recipe.name;
-  with_saved_state_named(folder_, [&] {
+  const std::string why = why_unwritten([&] {
     write_file(folder_.timeline(), view::to_chrome_trace(panels));
     if (view::cell_count(panels) <= view::most_cells)
       write_file(folder_.timeline_picture(), view::to_svg(panels, {.title = name}));
     write_file(folder_.curve(), draw_curves(read_epochs(folder_.metrics()), name));
   });
+  if (!why.empty()) warn_unwritten(why);
 }
 
 // The last rank has the output and draws it. All ranks learn where.
@@ -393,9 +462,11 @@ void TrainingRun::draw_picture(EpochReport& report) {
   if (!setup_.task.validation || !setup_.recipe.train.pictures) return;
   const std::filesystem::path file = folder_.picture(report.epoch);
   bool drawn = false;
-  with_saved_state_named(
-      folder_, [&] { drawn = picture_.draw(file, setup_.task, setup_.recipe.name, report); });
+  const std::string why =
+      why_unwritten([&] { drawn = picture_.draw(file, setup_.task, setup_.recipe.name, report); });
   if (setup_.ranks.any(drawn)) report.picture = file;
+  // The first rank prints the warning, and the last one may have the reason.
+  if (setup_.ranks.any(!why.empty())) warn_unwritten(why.empty() ? file.string() : why);
 }
 
 // The work that the run has left, unless something ends it early. `validated`: batches of this

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -48,15 +49,18 @@ class TrainingRun {
     Stopwatch watch;                     // in this call
     double training_seconds = 0;         // in this call
     std::int64_t training_examples = 0;  // in this call
+    bool has_targets = false;            // in this call, a target on this rank that is not ignored
   };
 
   void open_folder(const RunFolder& folder);
   void open_reports(RunReporter::Files files);
 
   Outcome train_epoch();
+  void refuse_epoch_without_targets() const;
   void train_batch(const data::Batch& batch, double share, StepOptions::Update update);
   void finish_step(const StepResult& done);
   void refuse_nonfinite_loss(double loss, const data::Batch& batch) const;
+  std::string hint_for_nonfinite(const std::string& found, const data::Batch& batch) const;
   std::vector<double> shares_of(const std::vector<data::Batch>& group) const;
   std::int64_t micro_batches_before() const;  // of the step's earlier batches, on this replica
 
@@ -72,6 +76,8 @@ class TrainingRun {
   std::int64_t batches_done(const checkpoint::TrainState& saved) const;
 
   void save();
+  std::string why_unwritten(const std::function<void()>& write) const;
+  void warn_unwritten(const std::string& why);
   void save_views();
   void draw_picture(EpochReport& report);
   void report_batch(const data::Batch& batch, double loss);
@@ -90,6 +96,7 @@ class TrainingRun {
   std::optional<Checkpointer> checkpointer_;
 
   checkpoint::TrainState state_;
+  double data_content_ = 0;  // 53 bits of Dataset::content_hash(), which JSON stores exactly
   Epoch epoch_;
   schedule::Timeline measured_;
   EpochPicture picture_;

@@ -4,26 +4,17 @@
 #include <iostream>
 #include <utility>
 
-#include "trestle/base/text.h"
 #include "trestle/deepspeed/options.h"
-#include "trestle/precision/cpu_support.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/initial_weights.h"
+#include "trestle/train/mesh_options.h"
 #include "trestle/train/rank_agreement.h"
 #include "trestle/train/run_folder/run_paths.h"
+#include "trestle/train/slow_precision.h"
+#include "trestle/train/validator.h"
 
 namespace trestle::train {
 namespace {
-
-// A CPU without instructions for a precision computes in fp32 and converts, which is slower.
-void note_slow_precision(const TrainingSetup& setup) {
-  const std::string& name = setup.recipe.train.precision;
-  if (setup.devices[0].torch.is_cuda() || precision::cpu_supports(precision::parse_precision(name)))
-    return;
-  setup.progress.note(text("this CPU has no instructions for ", name,
-                           ": it computes in fp32 and converts, more slowly than with precision = "
-                           "\"fp32\""));
-}
 
 // No gradient depends on running statistics, but validation does.
 void note_statistics_of_replicas(const TrainingSetup& setup) {
@@ -61,14 +52,17 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
   ranks.in_turn([&] { all_devices = open_devices(recipe); });
   devices = devices_of_rank(all_devices, ranks);
   nn::Layers model = make_model(recipe, hooks.models);
+  // Before the measurements of the balance and of the prediction, which compute in it.
+  if (ranks.reports() && !devices[0].torch.is_cuda())
+    report_slow_precision(recipe, model, hooks, progress);
   if (over_replicas())
-    replicas = std::make_shared<parallel::StageReplicas>(ranks.replica_groups(), shard_options());
+    replicas = std::make_shared<parallel::StageReplicas>(ranks.replica_groups(), shard_options(),
+                                                         stage_units_of(recipe.mesh));
   // With a given balance all mistakes in [pipeline] are found before any data is read or
   // synthesized.
   if (!recipe.pipeline.balance.empty()) pipeline = cut_pipeline(model, {});
   ranks.first_then_others([&] { open_data(hooks, resumed); });
   check_shares(recipe, task.training->examples());
-  std::optional<data::Batch> first;
   if (const auto part = ranks.reads()) first = task.training->read(0, 0, *part, ranks.share());
   data_mark = data_mark_of(first, task.training->examples(), ranks);
   if (ranks.is_first()) check_channels(recipe, first->inputs);
@@ -76,13 +70,25 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
   if (begins) load_weights_over_ranks(recipe, *pipeline, ranks, progress);
   freeze_over_ranks(recipe, *pipeline, ranks);
   optimizer_factory->set_parameters(pipeline->named_parameters());
-  note_slow_precision(*this);
   note_statistics_of_replicas(*this);
   if (recipe.train.predict) predict(first);  // before any parameter is sharded
-  if (replicas) replicas->take_parameters(*pipeline, ranks.mesh());
+  if (replicas) shard_parameters();
   optimizers = optimizer_factory->of(*pipeline);
   plan = make_plan(recipe, *pipeline, model, devices, task, prediction, hooks.user_parts);
   add_ranks(all_devices, *pipeline, ranks, &plan);
+}
+
+void TrainingSetup::check_metric() {
+  if (!task.validation) return;
+  const auto one = [](const at::Tensor& rows) {
+    return rows.defined() ? rows.narrow(0, 0, 1) : rows;
+  };
+  const data::Batch batch = first.value_or(data::Batch());
+  const at::Tensor inputs = one(batch.inputs);
+  const auto evaluate = [&] { return pipeline->evaluate(inputs); };
+  const at::Tensor output =
+      inputs.defined() ? with_inputs_named(recipe, inputs, evaluate) : evaluate();
+  if (output.defined()) train::check_metric(task, output, one(batch.targets));
 }
 
 ShardOptions TrainingSetup::shard_options() const {
@@ -90,8 +96,19 @@ ShardOptions TrainingSetup::shard_options() const {
   if (deepspeed) options = deepspeed::shard_options(*deepspeed);
   options.level = ranks.level();
   options.precision.parameters.reset();  // autocast computes in 16 bits
+  set_sharding(recipe.mesh, &options);
   if (options.level == ShardLevel::None) options.shards_on_cpu = false;
   return options;
+}
+
+void TrainingSetup::shard_parameters() {
+  Bytes trained = 0;
+  for (const at::Tensor& parameter : pipeline->parameters())
+    if (parameter.requires_grad()) trained += static_cast<Bytes>(parameter.nbytes());
+  // A DeepSpeed configuration sets the buckets itself.
+  if (!deepspeed || !recipe.mesh.bucket.empty())
+    replicas->set_buckets(buckets_of(recipe.mesh, trained));
+  replicas->take_parameters(*pipeline, ranks.mesh());
 }
 
 void TrainingSetup::predict(const std::optional<data::Batch>& first) {

@@ -29,6 +29,11 @@ struct TrainingSetup {
 
   bool over_replicas() const { return ranks.replicas() > 1; }
 
+  // Throws UsageError where the metric of the validation cannot rate the model's output for the
+  // first example: otherwise the first epoch would be lost. All ranks call it, before `first` is
+  // cleared.
+  void check_metric();
+
   RunRanks ranks;
   recipe::Recipe recipe;  // as given, with the paths of the data that were found
   std::optional<deepspeed::DeepspeedConfig> deepspeed;  // where the run has one
@@ -36,6 +41,7 @@ struct TrainingSetup {
   Progress& progress;
   std::vector<Device> devices;  // of this rank
   Task task;
+  std::optional<data::Batch> first;                   // of the training, as this rank reads it
   double data_mark = 0;                               // data_mark_of()
   std::shared_ptr<parallel::StageReplicas> replicas;  // null: one pipeline
   std::shared_ptr<RecipeOptimizers> optimizer_factory;
@@ -50,6 +56,7 @@ struct TrainingSetup {
   void make_pipeline_if_missing(const nn::Layers& model, const std::optional<data::Batch>& first);
   void predict(const std::optional<data::Batch>& first);
   ShardOptions shard_options() const;
+  void shard_parameters();
 };
 
 }  // namespace trestle::train

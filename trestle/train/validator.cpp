@@ -1,7 +1,10 @@
 #include "trestle/train/validator.h"
 
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
 #include "trestle/train/batch_stream.h"
 
 namespace trestle::train {
@@ -22,6 +25,24 @@ bool needs_all_rows(const Task& task, const AllRows& all_rows) {
 double weight_of(const Task& task, const data::Batch& batch) {
   const bool additive = task.loss.kind == nn::Loss::Kind::Additive;
   return additive ? task.loss.weight(batch.targets) : static_cast<double>(batch.size());
+}
+
+void check_metric(const Task& task, const at::Tensor& output, const at::Tensor& target) {
+  const at::NoGradGuard no_grad;
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError(
+        text("'metric' in [train]: ", task.metric_name, " cannot rate the output of the model:\n  ",
+             why),
+        {.hint = "Choose another 'metric'. If none fits, keep no data for validation: for "
+                 "example --validation 0."});
+  };
+  try {
+    task.metric(in_float(output.to(at::kCPU)), target);
+  } catch (const UsageError& error) {
+    refuse(error.what());
+  } catch (const c10::Error& error) {
+    refuse(error.what_without_backtrace());
+  }
 }
 
 at::Tensor Scores::add(Pipeline& pipeline, const Task& task, const data::Batch& batch,

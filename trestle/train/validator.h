@@ -20,6 +20,9 @@ namespace trestle::train {
 // where all of a batch is ignored. A whole-batch loss has no weight of its own and counts examples.
 double weight_of(const Task& task, const data::Batch& batch);
 
+// Throws UsageError where the task's metric does not take such an output and target.
+void check_metric(const Task& task, const at::Tensor& output, const at::Tensor& target);
+
 // Concatenates the rows of all replicas' shares of a batch, given this replica's. Every replica
 // calls it; one that has no share passes None.
 using AllRows = std::function<at::Tensor(const at::Tensor& own)>;

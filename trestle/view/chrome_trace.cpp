@@ -46,7 +46,8 @@ void add_names(EventList& events, const Timeline& timeline, int process) {
   events.add(metadata("process_name", process, 0, {{"name", timeline.title}}));
   events.add(metadata("process_sort_index", process, 0, {{"sort_index", process}}));
   for (int rank = 0; rank < timeline.rank_count; ++rank) {
-    events.add(metadata("thread_name", process, rank, {{"name", text("rank ", rank)}}));
+    events.add(
+        metadata("thread_name", process, rank, {{"name", schedule::rank_name(timeline, rank)}}));
     events.add(metadata("thread_sort_index", process, rank, {{"sort_index", rank}}));
   }
 }
@@ -95,9 +96,9 @@ std::string flow_name(const Link& link, const Timeline& timeline) {
   return "";
 }
 
-ordered_json counter(const MemorySample& sample, int process) {
+ordered_json counter(const Timeline& timeline, const MemorySample& sample, int process) {
   return {{"ph", "C"},
-          {"name", text("memory rank ", sample.rank)},
+          {"name", "memory " + schedule::rank_name(timeline, sample.rank)},
           {"pid", process},
           {"tid", sample.rank},
           {"ts", sample.time * microseconds_a_second},
@@ -113,15 +114,17 @@ ordered_json description(const Timeline& timeline) {
                       {"skip", route.skip},
                       {"name", route.name}});
   }
-  return {{"title", timeline.title},
-          {"stages", timeline.stages},
-          {"micro_batches", timeline.micro_batches},
-          {"ranks", timeline.rank_count},
-          {"rank_of_stage", timeline.rank_of_stage},
-          {"routes", routes},
-          {"peak_bytes", timeline.peak_bytes},
-          {"device_of_stage", timeline.device_of_stage},
-          {"device_peak_bytes", timeline.device_peak_bytes}};
+  ordered_json all = {{"title", timeline.title},
+                      {"stages", timeline.stages},
+                      {"micro_batches", timeline.micro_batches},
+                      {"ranks", timeline.rank_count},
+                      {"rank_of_stage", timeline.rank_of_stage},
+                      {"routes", routes},
+                      {"peak_bytes", timeline.peak_bytes},
+                      {"device_of_stage", timeline.device_of_stage},
+                      {"device_peak_bytes", timeline.device_peak_bytes}};
+  if (!timeline.world_ranks.empty()) all["world_ranks"] = timeline.world_ranks;
+  return all;
 }
 
 }  // namespace
@@ -149,7 +152,8 @@ std::string to_chrome_trace(const std::vector<Timeline>& timelines) {
       events.add(flow_end("f", name, flow, timeline.events[link.to], process));
       ++flow;
     }
-    for (const MemorySample& sample : timeline.memory) events.add(counter(sample, process));
+    for (const MemorySample& sample : timeline.memory)
+      events.add(counter(timeline, sample, process));
   }
   return text("{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"trestle\":{\"version\":1,",
               "\"timelines\":", EventList::dump(descriptions), "}},\n\"traceEvents\":[",

@@ -101,6 +101,14 @@ Timeline read_description(const json& value, const std::string& place) {
     timeline.rank_of_stage.push_back(
         static_cast<int>(integer(rank, 0, timeline.rank_count - 1, place + ", 'rank_of_stage'")));
   }
+  if (value.contains("world_ranks")) {
+    for (const json& rank : array(value, "world_ranks", place))
+      timeline.world_ranks.push_back(
+          static_cast<int>(integer(rank, 0, most_ranks, place + ", 'world_ranks'")));
+    if (static_cast<int>(timeline.world_ranks.size()) != timeline.rank_count)
+      fail(place, text("'world_ranks' names ", timeline.world_ranks.size(), " ranks of ",
+                       timeline.rank_count));
+  }
   if (static_cast<int>(timeline.rank_of_stage.size()) > timeline.stages) {
     fail(place, text("'rank_of_stage' names ", timeline.rank_of_stage.size(), " stages of ",
                      timeline.stages));
@@ -176,8 +184,11 @@ std::vector<Timeline> from_chrome_trace(std::string_view content) {
   try {
     trace = json::parse(content);
   } catch (const json::exception& error) {
-    throw FormatError(text("timeline: not JSON: ", error.what()),
-                      {.hint = "The file may be truncated; the run writes it again."});
+    const std::string_view words = error.what();  // without the library's "[...] " prefix
+    throw FormatError(
+        text("timeline: not JSON: ",
+             content.empty() ? "the file is empty" : words.substr(words.find("] ") + 2)),
+        {.hint = "The file may be truncated; the run writes it again."});
   }
   if (!trace.is_object() || !trace.contains("otherData") || !trace["otherData"].is_object() ||
       !trace["otherData"].contains("trestle")) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -108,6 +109,11 @@ std::vector<Chart> group(const std::vector<Series>& series) {
 
 std::string value_text(double value) {
   const double size = std::abs(value);
+  if (size > 0 && size < 1e-4) {
+    char buffer[32];
+    std::snprintf(buffer, sizeof buffer, "%.2e", value);
+    return buffer;
+  }
   return decimal(value, size >= 100 ? 1 : size >= 0.01 || size == 0 ? 3 : 6);
 }
 

@@ -124,8 +124,9 @@ void draw_idle(SvgWriter& svg, const Axis& axis, const Panel& panel, int rank,
 }
 
 std::string tooltip(const Event& event, const Axis& axis, const Panel& panel) {
-  return text(grid_label(event.action), " · ", kind_name(event.action.kind), " · rank ", event.rank,
-              " · ", duration_text(event.end - event.begin, axis.unit), " from ",
+  return text(grid_label(event.action), " · ", kind_name(event.action.kind), " · ",
+              schedule::rank_name(*panel.timeline, event.rank), " · ",
+              duration_text(event.end - event.begin, axis.unit), " from ",
               duration_text(event.begin - panel.span.begin, axis.unit));
 }
 
@@ -161,7 +162,8 @@ void draw_row_names(SvgWriter& svg, const Axis& axis, const Panel& panel, int ra
     stage_text = text(stages.size() == 1 ? "stage " : "stages ", join(stages, ", "));
     if (stages.size() > 4) stage_text = text(stages.size(), " stages");
   }
-  svg.text(margin, stage_text.empty() ? middle + 4.5 : middle - 1.5, text("rank ", rank),
+  svg.text(margin, stage_text.empty() ? middle + 4.5 : middle - 1.5,
+           schedule::rank_name(timeline, rank),
            {{"font-size", 12.5}, {"font-weight", 600}, {"fill", palette::ink_colour}});
   if (!stage_text.empty()) {
     svg.text(margin, middle + 11.5, stage_text,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/view/labels.h"
 #include "trestle/view/time_axis.h"
@@ -35,13 +36,12 @@ int widest_label(const Timeline& timeline) {
   return static_cast<int>(widest);
 }
 
-Grid make_grid(const Timeline& timeline, int available) {
+Grid make_grid(const Timeline& timeline, int available, int without_slots) {
   const Span all = span(timeline);
   Grid grid{.origin = all.begin, .slot = slot_length(timeline), .cell = 0, .columns = 0};
   const double cell = widest_label(timeline) + 1;
-  constexpr int default_columns = 120;
   const bool has_slots = grid.slot > 0 && all.length() / grid.slot * cell < 4000;
-  if (!has_slots && available <= 0) available = default_columns;
+  if (!has_slots && available <= 0) available = without_slots;
   if (has_slots) {
     grid.cell = cell;
     grid.columns = static_cast<int>(std::lround(all.length() / grid.slot * cell));
@@ -104,33 +104,81 @@ std::string shortened(const Values& values, std::string_view separator) {
               values.size(), " ranks)");
 }
 
+// The summary, no wider than `columns` even for the peaks of many ranks, which are one part.
+std::string narrow_summary(const std::string& line, int columns) {
+  constexpr int indent = 2;
+  std::string lines;
+  for (const std::string& part : split(folded(line, columns, indent), '\n'))
+    lines += (columns_of(part) <= columns ? part : wrapped(part, columns, indent)) + "\n";
+  return lines;
+}
+
 std::string without_trailing_blanks(std::string row) {
   row.erase(row.find_last_not_of(' ') + 1);
   return row;
+}
+
+std::string named_rows(const std::vector<std::string>& rows, const std::vector<std::string>& names,
+                       std::size_t name_width) {
+  std::string result;
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    std::string name = names[rank];
+    name.resize(name_width, ' ');
+    result += without_trailing_blanks(name + "  " + rows[rank]) + "\n";
+  }
+  return result;
+}
+
+// Blocks of whole slots, each with a line that names its slots.
+std::string folded_rows(const std::vector<std::string>& rows, const std::vector<std::string>& names,
+                        const Grid& grid, std::size_t name_width, int available) {
+  const int cell = static_cast<int>(grid.cell);
+  const int slots = (grid.columns + cell - 1) / cell;
+  const int in_block = std::max((available + 1) / cell, 1);
+  std::string result;
+  for (int first = 0; first < slots; first += in_block) {
+    const int last = std::min(first + in_block, slots) - 1;
+    const auto begin = static_cast<std::size_t>(first) * static_cast<std::size_t>(cell);
+    // A cell's last column is blank, or the dashes of an action that the next block continues.
+    const auto count = static_cast<std::size_t>(std::min(in_block * cell, std::max(available, 1)));
+    result += text("slots ", first, " to ", last, "\n");
+    std::vector<std::string> block;
+    for (const std::string& row : rows) block.push_back(row.substr(begin, count));
+    result += named_rows(block, names, name_width) + "\n";
+  }
+  return result;
 }
 
 }  // namespace
 
 std::string to_text_grid(const Timeline& timeline, const TextGridOptions& options) {
   check_size({timeline});
-  const std::size_t name_width = text("rank ", std::max(timeline.rank_count - 1, 0)).size();
-  const int available =
-      options.columns > 0 ? options.columns - static_cast<int>(name_width) - 2 : 0;
-  const Grid grid = make_grid(timeline, options.columns > 0 ? std::max(available, 8) : 0);
+  std::vector<std::string> names;
+  std::size_t name_width = text("rank ", 0).size();
+  for (int rank = 0; rank < timeline.rank_count; ++rank) {
+    names.push_back(schedule::rank_name(timeline, rank));
+    name_width = std::max(name_width, names.back().size());
+  }
+  constexpr int default_columns = 120, narrowest = 8;
+  const auto room = [&](int columns) {
+    return std::max(columns - static_cast<int>(name_width) - 2, narrowest);
+  };
+  const int row_width = options.fold > 0 ? room(options.fold) : 0;
+  const Grid grid = make_grid(timeline, options.columns > 0 ? room(options.columns) : 0,
+                              row_width > 0 ? row_width : default_columns);
   std::vector<std::string> rows(static_cast<std::size_t>(std::max(timeline.rank_count, 0)),
                                 idle_row(grid));
   for (const Event& event : timeline.events) {
     if (event.rank < 0 || event.rank >= timeline.rank_count || !takes_rank(event)) continue;
     draw(rows[event.rank], grid, event);
   }
-  std::string result;
   for (std::string& row : rows) remove_touching_dots(row);
-  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-    std::string name = text("rank ", rank);
-    name.resize(name_width, ' ');
-    result += without_trailing_blanks(name + "  " + rows[rank]) + "\n";
-  }
-  return result + summary(timeline) + "\n";
+  const bool folds = options.columns <= 0 && row_width > 0 && !grid.scaled &&
+                     grid.columns > row_width + 1;  // the last column of a cell is blank
+  std::string below = summary(timeline) + "\n";
+  if (options.fold > 0) below = narrow_summary(summary(timeline), options.fold);
+  if (!folds) return named_rows(rows, names, name_width) + below;
+  return folded_rows(rows, names, grid, name_width, row_width) + below;
 }
 
 std::string summary(const Timeline& timeline) {

@@ -16,6 +16,10 @@ struct TextGridOptions {
   // common slot. A timeline that does not fit is drawn to scale, and labels that do not fit are
   // shortened to a letter.
   int columns = 0;
+  // The width at which rows of whole slots are folded: all ranks' first slots, then all ranks' next
+  // slots. 0 = rows are not folded. Timelines without slots are drawn to this scale. Has no effect
+  // with `columns`.
+  int fold = 0;
 };
 
 // The rows and the summary line, each with a newline at the end. Dashes extend an action over its

@@ -33,6 +33,19 @@ double round_up(double x) {
   return 10 * power;
 }
 
+// The label of a tick. Numbers below a thousandth have an exponent: "2e-06" is narrower than its
+// zeros. `largest` is the axis's largest absolute value.
+std::string tick_label(double at, double step, double largest) {
+  constexpr double with_exponent = 1e-3;
+  const int exponent = static_cast<int>(std::floor(std::log10(step) + 1e-9));
+  if (at == 0 || largest >= with_exponent || std::abs(at) < step / 2)
+    return decimal(at, largest >= with_exponent ? std::clamp(-exponent, 0, 12) : 0);
+  const int digits = static_cast<int>(std::floor(std::log10(std::abs(at)) + 1e-9)) - exponent;
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.*e", std::clamp(digits, 0, 15), at);
+  return buffer;
+}
+
 double unit_scale(const std::string& unit) {
   if (unit == "ms") return 1e3;
   if (unit == "us") return 1e6;
@@ -83,10 +96,10 @@ std::vector<Tick> round_ticks(double low, double high, int most, double least_st
     return {{.at = low, .label = decimal(low, 3, Zeros::Drop)}};
   }
   const double step = std::max(round_up((high - low) / (most - 1)), least_step);
-  const int decimals = std::clamp(static_cast<int>(-std::floor(std::log10(step) + 1e-9)), 0, 9);
+  const double largest = std::max(std::abs(low), std::abs(high));
   std::vector<Tick> result;
   for (double k = std::ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k) {
-    result.push_back({.at = k * step, .label = decimal(k * step, decimals)});
+    result.push_back({.at = k * step, .label = tick_label(k * step, step, largest)});
   }
   return result;
 }

@@ -48,7 +48,8 @@ enum class Zeros { Keep, Drop };
 std::string decimal(double x, int decimals, Zeros zeros = Zeros::Keep);
 
 // Round positions (1, 2, 5 x 10^k) between two values for a chart's axis, at most `most` of them
-// (>= 2), at least `least_step` apart.
+// (>= 2), at least `least_step` apart. On an axis of values below a thousandth the labels have an
+// exponent.
 std::vector<Tick> round_ticks(double low, double high, int most, double least_step = 0);
 
 // The values of a chart's axis.

@@ -2,13 +2,16 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "trestle/checkpoint/files/box.h"
+#include "trestle/checkpoint/files/zip_records.h"
 
-// The contents of a checkpoint folder: its index.json. Torch-free, so that it is cheap to fuzz.
+// The contents of a checkpoint folder: its index.json. The index of another program's folder is
+// made from its files (foreign_folder.h). Torch-free, so that it is cheap to fuzz.
 // Internal to trestle/checkpoint.
 //
 //     {"format": "trestle checkpoint", "version": 2,
@@ -31,11 +34,20 @@ inline constexpr const char* index_name = "index.json";
 // Longer indexes are rejected.
 inline constexpr std::uint64_t longest_index = 256 << 20;
 
+// The place of a box in another program's file: a range of one of CheckpointIndex::records.
+struct RecordPlace {
+  std::size_t record = 0;
+  std::uint64_t begin = 0;  // bytes from the begin of the record
+
+  friend bool operator==(const RecordPlace&, const RecordPlace&) = default;
+};
+
 struct StoredBox {
   std::string file;
   Box box;
-  std::string hash = {};  // empty if unknown
-  std::string key = {};   // its name in the file; empty for the tensor's name
+  std::string hash = {};                  // empty if unknown
+  std::string key = {};                   // its name in the file; empty for the tensor's name
+  std::optional<RecordPlace> place = {};  // without it the file is a safetensors file
 
   friend bool operator==(const StoredBox&, const StoredBox&) = default;
 };
@@ -52,10 +64,24 @@ struct IndexedTensor {
   friend bool operator==(const IndexedTensor&, const IndexedTensor&) = default;
 };
 
+// A checked range of another program's file; or, without a file, bytes that were computed.
+struct StoredRecord {
+  std::string file;
+  ZipRecord bytes = {};
+  std::string content = {};
+
+  friend bool operator==(const StoredRecord&, const StoredRecord&) = default;
+};
+
+// The programs whose folders are read.
+enum class FolderKind : std::uint8_t { Trestle, HuggingFace, Dcp, Deepspeed };
+
 struct CheckpointIndex {
   std::string state = "{}";                    // any JSON object
   std::map<std::string, std::uint64_t> files;  // bytes of each
   std::map<std::string, std::vector<IndexedTensor>> groups;
+  FolderKind kind = FolderKind::Trestle;
+  std::vector<StoredRecord> records = {};
 
   friend bool operator==(const CheckpointIndex&, const CheckpointIndex&) = default;
 };

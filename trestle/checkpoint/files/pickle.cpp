@@ -17,12 +17,19 @@ namespace {
 
 using Kind = PickledValue::Kind;
 
-enum class Function : std::int64_t { OrderedDict, RebuildTensor, RebuildParameter, Size };
+enum class Function : std::int64_t {
+  OrderedDict,
+  RebuildTensor,
+  RebuildParameter,
+  RebuildFromType,
+  Size
+};
 
-constexpr std::array<std::pair<std::string_view, Function>, 4> functions = {{
+constexpr std::array<std::pair<std::string_view, Function>, 5> functions = {{
     {"collections.OrderedDict", Function::OrderedDict},
     {"torch._utils._rebuild_tensor_v2", Function::RebuildTensor},
     {"torch._utils._rebuild_parameter", Function::RebuildParameter},
+    {"torch._tensor._rebuild_from_type_v2", Function::RebuildFromType},
     {"torch.Size", Function::Size},
 }};
 
@@ -32,14 +39,15 @@ PickledValue at_place(Kind kind, std::size_t place) {
 
 class Machine {
  public:
-  Machine(std::string_view bytes, const std::string& file) : bytes_(bytes, file), file_(file) {}
+  Machine(std::string_view bytes, const std::string& file, const PickleOptions& options)
+      : bytes_(bytes, file), file_(file), options_(options) {}
 
   Pickle run() {
     if (bytes_.left() > longest_pickle)
       fail(text("its pickle has ", bytes_.left(), " bytes, more than the limit of ",
                 longest_pickle));
     if (bytes_.byte() != 0x80) fail("it does not begin like a pickle");
-    if (const int protocol = bytes_.byte(); protocol != 2)
+    if (const int protocol = bytes_.byte(); protocol < 2 || protocol > options_.newest_protocol)
       fail(text("it has pickle protocol ", protocol, "; torch.save writes 2 by default"));
     while (step()) {
     }
@@ -141,17 +149,45 @@ class Machine {
 
   void push_global() {
     const std::string_view module = bytes_.line();
-    const std::string name = text(module, ".", bytes_.line());
+    push_known(text(module, ".", bytes_.line()));
+  }
+  // The names are on the stack.
+  void push_stack_global() {
+    const PickledValue name = pop(), module = pop();
+    if (name.kind != Kind::String || module.kind != Kind::String)
+      fail("its pickle names a class by a value that is not a string");
+    push_known(text(module.text, ".", name.text));
+  }
+  void push_known(const std::string& name) {
     for (const auto& [known, function] : functions)
       if (name == known) return push({Kind::Function, static_cast<std::int64_t>(function), {}});
     for (const StorageType& type : storage_types)
       if (name == type.python) return push({Kind::Dtype, 0, type.dtype});
+    for (const std::string_view known : options_.classes)
+      if (name == known) return push({Kind::Class, 0, known});
     throw_unsupported(name);
+  }
+
+  void push_object(const PickledValue& type, const PickledValue& arguments) {
+    if (type.kind != Kind::Class) fail("its pickle creates an object of a value that is no class");
+    sequence(arguments, "the arguments of a class");
+    pickle_.objects.push_back({type.text, arguments, {}});
+    push(at_place(Kind::Object, pickle_.objects.size() - 1));
+  }
+
+  // Attributes. Those of an OrderedDict, such as "_metadata", are not needed for tensors.
+  void set_state() {
+    const PickledValue state = pop();
+    if (top().kind == Kind::Object)
+      pickle_.objects[top().place()].state = state;
+    else
+      dict_at_top();
   }
 
   void call() {
     const PickledValue arguments = pop();
     const PickledValue function = pop();
+    if (function.kind == Kind::Class) return push_object(function, arguments);
     if (function.kind != Kind::Function) fail("its pickle calls a value that is not a function");
     const auto& values = sequence(arguments, "the arguments of a function");
     switch (static_cast<Function>(function.number)) {
@@ -165,6 +201,12 @@ class Machine {
       case Function::RebuildParameter:  // (tensor, requires_grad, hooks)
         if (values.empty() || values[0].kind != Kind::Tensor) fail("a parameter is not a tensor");
         return push(values[0]);
+      case Function::RebuildFromType:  // (function, class, its arguments, attributes)
+        if (values.size() != 4 || values[0].kind != Kind::Function ||
+            static_cast<Function>(values[0].number) != Function::RebuildTensor ||
+            values[1].kind != Kind::Class || values[1].text != "torch.Tensor")
+          fail("a tensor with attributes is not built as torch.save does");
+        return push(rebuild_tensor(sequence(values[2], "the arguments of a tensor")));
       case Function::RebuildTensor:
         return push(rebuild_tensor(values));
     }
@@ -279,12 +321,19 @@ class Machine {
       case 0x8a:
         long_integer(static_cast<std::size_t>(bytes_.byte()));
         break;
-      case 'G':
-        bytes_.take(8);
-        push({Kind::Real, 0, {}});
+      case 'G':  // the only number that is big-endian
+        push({Kind::Real,
+              static_cast<std::int64_t>(__builtin_bswap64(bytes_.little_endian(8))),
+              {}});
         break;
       case 'X':
         push({Kind::String, 0, bytes_.take(bytes_.little_endian(4))});
+        break;
+      case 0x8c:
+        push({Kind::String, 0, bytes_.take(bytes_.little_endian(1))});
+        break;
+      case 0x8d:
+        push({Kind::String, 0, bytes_.take(bytes_.little_endian(8))});
         break;
       default:
         return false;
@@ -333,9 +382,8 @@ class Machine {
           dict.emplace_back(values[i], values[i + 1]);
         break;
       }
-      case 'b':  // attributes of an OrderedDict, such as "_metadata": not needed for tensors
-        pop();
-        dict_at_top();
+      case 'b':
+        set_state();
         break;
       default:
         return false;
@@ -357,8 +405,22 @@ class Machine {
       case 'j':
         recall(bytes_.little_endian(4));
         break;
+      case 0x94:
+        remember(memo_.size());
+        break;
       case 'c':
         push_global();
+        break;
+      case 0x93:
+        push_stack_global();
+        break;
+      case 0x81: {
+        const PickledValue arguments = pop(), type = pop();
+        push_object(type, arguments);
+        break;
+      }
+      case 0x95:  // the length of a frame
+        bytes_.take(8);
         break;
       case 'R':
         call();
@@ -393,6 +455,7 @@ class Machine {
 
   ByteCursor bytes_;
   const std::string& file_;
+  const PickleOptions& options_;
   std::size_t made_ = 0;
   Pickle pickle_;
   std::vector<PickledValue> stack_;
@@ -411,8 +474,8 @@ std::string shown(std::string_view name) {
   return name.size() > longest ? out + "..." : out;
 }
 
-Pickle parse_pickle(std::string_view bytes, const std::string& file) {
-  return Machine(bytes, file).run();
+Pickle parse_pickle(std::string_view bytes, const std::string& file, const PickleOptions& options) {
+  return Machine(bytes, file, options).run();
 }
 
 }  // namespace trestle::checkpoint

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,7 +15,8 @@
 //
 // A pickle is a program for a small stack machine, and Python's own reader calls any function that
 // the program names. This parser accepts tensors, their storages, and dict, OrderedDict, list,
-// tuple, torch.Size, str, int, float, bool and None; any other name is an error.
+// tuple, torch.Size, str, int, float, bool and None; any other name is an error. A caller may list
+// further classes: their instances become plain data.
 //
 //     https://docs.python.org/3/library/pickletools.html, the opcodes of protocol 2
 namespace trestle::checkpoint {
@@ -40,20 +43,29 @@ struct PickledValue {
     None,
     Bool,
     Integer,   // number
-    Real,      // a float, or an integer of more than 64 bits: its value is not kept
+    Real,      // a float, see real(); an integer of more than 64 bits becomes 0
     String,    // text
     Sequence,  // a list or a tuple: number is its place in Pickle::sequences
     Dict,      // place in Pickle::dicts
     Storage,   // place in Pickle::storages
     Tensor,    // place in Pickle::tensors
     Function,  // one of the allowed functions
-    Dtype      // the type of a storage: text is "F32", ...
+    Dtype,     // the type of a storage: text is "F32", ...
+    Class,     // a class of PickleOptions, alone: text is its name
+    Object     // an instance of one: place in Pickle::objects
   };
   Kind kind = Kind::None;
   std::int64_t number = 0;
   std::string_view text = {};  // refers to the parsed bytes
 
   std::size_t place() const { return static_cast<std::size_t>(number); }
+  double real() const { return std::bit_cast<double>(number); }
+};
+
+// An instance of a listed class, as data: what its constructor and its state were given.
+struct PickledObject {
+  std::string_view type;  // "torch.distributed.checkpoint.metadata.Metadata"
+  PickledValue arguments, state;
 };
 
 struct Pickle {
@@ -64,6 +76,14 @@ struct Pickle {
   std::deque<Dict> dicts;
   std::deque<PickledStorage> storages;  // each key once
   std::deque<PickledTensor> tensors;
+  std::deque<PickledObject> objects;
+};
+
+struct PickleOptions {
+  // "module.Class": classes, and functions that are called like them, whose results become
+  // PickledObject. They must outlive the result.
+  std::span<const std::string_view> classes = {};
+  int newest_protocol = 2;  // torch.save writes 2, and 4 is the newest that is supported
 };
 
 // Pickles longer than this, and those with more values, are rejected. A tensor takes about 100
@@ -72,9 +92,9 @@ inline constexpr std::uint64_t longest_pickle = 64 << 20;
 inline constexpr std::size_t most_values = 10'000'000;
 
 // Parses `bytes`, which must outlive the result. Throws FormatError with the name of `file` for
-// anything but one complete pickle of protocol 2 with the above contents and every tensor within
-// its storage.
-Pickle parse_pickle(std::string_view bytes, const std::string& file);
+// anything but one complete pickle with the above contents and every tensor within its storage.
+Pickle parse_pickle(std::string_view bytes, const std::string& file,
+                    const PickleOptions& options = {});
 
 // A name from a file in a form safe for display: not too long, without control characters.
 std::string shown(std::string_view name);

@@ -5,7 +5,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/files/storage_types.h"
+#include "trestle/checkpoint/files/pickle_writer.h"
 
 namespace trestle::checkpoint {
 
@@ -29,51 +29,6 @@ std::string keys_of(const Pickle::Dict& dict) {
   for (const auto& [key, value] : dict)
     if (keys.size() < most_shown) keys.push_back(key_text(key));
   return join(keys, ", ") + (dict.size() > most_shown ? ", ..." : "");
-}
-
-// Writes the opcodes of a pickle of tensors.
-class PickleWriter {
- public:
-  PickleWriter& raw(std::string_view opcodes) {
-    out_ += opcodes;
-    return *this;
-  }
-  PickleWriter& name(std::string_view words) {
-    out_ += 'X';
-    return little_endian(words.size(), 4).raw(words);
-  }
-  PickleWriter& global(std::string_view module, std::string_view name) {
-    return raw("c").raw(module).raw("\n").raw(name).raw("\n");
-  }
-  PickleWriter& integer(std::uint64_t value) {
-    if (value < 0x80000000) {
-      out_ += 'J';
-      return little_endian(value, 4);
-    }
-    return raw("\x8a\x08").little_endian(value, 8);
-  }
-  template <class Integers>
-  PickleWriter& tuple(const Integers& values) {
-    raw("(");
-    for (const auto value : values) integer(static_cast<std::uint64_t>(value));
-    return raw("t");
-  }
-  std::string take() { return std::move(out_); }
-
- private:
-  PickleWriter& little_endian(std::uint64_t value, int bytes) {
-    for (int i = 0; i < bytes; ++i) out_ += static_cast<char>(value >> (8 * i) & 0xff);
-    return *this;
-  }
-
-  std::string out_;
-};
-
-// "torch.FloatStorage" without "torch.".
-std::string_view storage_class(const std::string& dtype) {
-  const auto found = std::find_if(storage_types.begin(), storage_types.end(),
-                                  [&](const StorageType& type) { return type.dtype == dtype; });
-  return found->python.substr(std::string_view("torch.").size());
 }
 
 }  // namespace
@@ -117,29 +72,12 @@ PickledStateDict find_state_dict(const Pickle& pickle, const std::string& file) 
 }
 
 std::string format_pickle(const std::vector<TensorToPickle>& tensors) {
-  const auto ordered_dict = [](PickleWriter& out) {
-    out.global("collections", "OrderedDict").raw(")R");
-  };
   PickleWriter out;
-  out.raw("\x80\x02");
-  ordered_dict(out);
-  out.raw("(");
-  for (std::size_t number = 0; number < tensors.size(); ++number) {
-    const TensorToPickle& tensor = tensors[number];
-    std::vector<std::int64_t> strides(tensor.shape.size(), 1);
-    std::uint64_t elements = 1;
-    for (std::size_t i = tensor.shape.size(); i > 0; --i) {
-      strides[i - 1] = static_cast<std::int64_t>(elements);
-      elements *= static_cast<std::uint64_t>(tensor.shape[i - 1]);
-    }
-    out.name(tensor.name).global("torch._utils", "_rebuild_tensor_v2").raw("((");
-    out.name("storage").global("torch", storage_class(tensor.dtype)).name(text(number));
-    out.name("cpu").integer(elements).raw("tQ").integer(0).tuple(tensor.shape).tuple(strides);
-    out.raw("\x89");    // requires_grad
-    ordered_dict(out);  // backward hooks
-    out.raw("tR");
-  }
-  return out.raw("u.").take();
+  out.open_ordered_dict();
+  for (std::size_t number = 0; number < tensors.size(); ++number)
+    out.string(tensors[number].name)
+        .tensor(tensors[number].dtype, text(number), tensors[number].shape);
+  return out.close_dict().finish();
 }
 
 }  // namespace trestle::checkpoint

@@ -11,6 +11,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/files/checkpoint_index.h"
+#include "trestle/checkpoint/files/foreign_folder.h"
 #include "trestle/checkpoint/files/is_checkpoint.h"
 #include "trestle/checkpoint/files/train_state.h"
 
@@ -84,7 +85,8 @@ fs::path whole_folder(const fs::path& folder) {
 }
 
 bool is_checkpoint(const fs::path& folder) {
-  return has_index(folder) || (!fs::exists(folder) && has_index(beside(folder, ".old")));
+  return has_index(folder) || (!fs::exists(folder) && has_index(beside(folder, ".old"))) ||
+         find_foreign_folder(folder).has_value();
 }
 
 void flush_folder(const fs::path& folder) {

@@ -41,7 +41,10 @@ inline nlohmann::json parse_object(std::string_view bytes, const std::string& wh
   try {
     object = json::parse(bytes, watch);
   } catch (const json::exception& error) {
-    throw FormatError(text(what, " is not JSON (", error.what(), ")"), {.file = file});
+    const std::string_view words = error.what();  // without the library's "[...] " prefix
+    throw FormatError(text(what, " is not JSON (",
+                           bytes.empty() ? "it is empty" : words.substr(words.find("] ") + 2), ")"),
+                      {.file = file});
   }
   if (is_twice) throw FormatError(text(what, " has the key '", twice, "' twice"), {.file = file});
   if (!object.is_object()) throw FormatError(text(what, " is not a JSON object"), {.file = file});

@@ -1,10 +1,16 @@
 #include "trestle/comm/threads/spawn.h"
 
+#include <c10/util/Exception.h>
+#include <c10/util/Type.h>
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
+#include <typeinfo>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -13,11 +19,32 @@
 #include "trestle/comm/threads/thread_board.h"
 #include "trestle/comm/threads/thread_world.h"
 #include "trestle/device/error_context.h"
+#include "trestle/device/keyed_generator.h"
 #include "trestle/device/threads.h"
 #include "trestle/device/vector_math.h"
 
 namespace trestle::comm {
 namespace {
+
+// Call it in a catch block: rethrows the exception with its rank.
+[[noreturn]] void raise_from_rank(int rank) {
+  const std::string where = text("on rank ", rank);
+  const auto threw = [&](const std::type_info& type) {
+    return text("rank ", rank, " threw ", c10::demangle(type.name()));
+  };
+  try {
+    rethrow_with_context(where);
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (std::string_view(error.what()).ends_with(where)) throw;
+    throw ForeignError(text(threw(typeid(error)), ": ", error.what()));
+  } catch (...) {
+    throw ForeignError(threw(*abi::__cxa_current_exception_type()));
+  }
+}
 
 // The first failure of all ranks.
 class FirstFailure {
@@ -43,7 +70,7 @@ class FirstFailure {
     try {
       std::rethrow_exception(error_);
     } catch (...) {
-      rethrow_with_context(text("on rank ", rank_));
+      raise_from_rank(rank_);
     }
   }
 
@@ -84,6 +111,7 @@ void run_thread_ranks(int ranks, const SpawnOptions& options,
   const auto board = std::make_shared<ThreadBoard>(ranks);
   FirstFailure failure;
   warm_up_vector_math();
+  prepare_keyed_random();  // for seeded(), before the threads run
   std::vector<std::thread> running;
   for (int rank = 0; rank < ranks; ++rank) {
     running.emplace_back([&, rank] {

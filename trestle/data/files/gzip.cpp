@@ -66,4 +66,27 @@ std::string gunzip(std::string_view bytes, std::string_view name, std::size_t mo
   return out;
 }
 
+std::string gzip(std::string_view bytes) {
+  z_stream stream = {};
+  constexpr int level = 6, gzip_window = 16 + MAX_WBITS, memory = 8;
+  if (deflateInit2(&stream, level, Z_DEFLATED, gzip_window, memory, Z_DEFAULT_STRATEGY) != Z_OK)
+    throw Error("cannot compress: out of memory");
+  std::array<char, 1 << 16> buffer;
+  std::string out;
+  for (int code = Z_OK; code != Z_STREAM_END;) {
+    if (stream.avail_in == 0) {  // zlib counts in 32 bits
+      const std::size_t piece = std::min<std::size_t>(bytes.size(), 1 << 30);
+      stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+      stream.avail_in = static_cast<uInt>(piece);
+      bytes.remove_prefix(piece);
+    }
+    stream.next_out = reinterpret_cast<Bytef*>(buffer.data());
+    stream.avail_out = static_cast<uInt>(buffer.size());
+    code = deflate(&stream, bytes.empty() ? Z_FINISH : Z_NO_FLUSH);
+    out.append(buffer.data(), buffer.size() - stream.avail_out);
+  }
+  deflateEnd(&stream);
+  return out;
+}
+
 }  // namespace trestle::data

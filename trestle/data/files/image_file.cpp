@@ -45,11 +45,33 @@ namespace {
 
 enum class Format { Jpeg, Png, Gif };
 
+// The name of a kind of picture that is recognized but not read; empty for anything else.
+std::string_view unread_kind(std::string_view bytes) {
+  const std::string_view brand = bytes.size() >= 12 ? bytes.substr(4, 8) : "";
+  if (bytes.starts_with("BM")) return "BMP";
+  if (bytes.starts_with("RIFF") &&
+      bytes.substr(std::min<std::size_t>(8, bytes.size())).starts_with("WEBP"))
+    return "WebP";
+  if (bytes.starts_with(std::string_view("II*\0", 4)) ||
+      bytes.starts_with(std::string_view("MM\0*", 4)))
+    return "TIFF";
+  if (brand.starts_with("ftypavif")) return "AVIF";
+  if (brand.starts_with("ftyphei") || brand.starts_with("ftypmif")) return "HEIC";
+  if (bytes.starts_with(std::string_view("\0\0\0\x0cjP  ", 8))) return "JPEG 2000";
+  if (bytes.starts_with("<svg") || bytes.starts_with("<?xml")) return "SVG";
+  return "";
+}
+
 Format format_of(const Source& source) {
   const std::string_view bytes = source.bytes;
   if (bytes.starts_with("\xff\xd8\xff")) return Format::Jpeg;
   if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return Format::Png;
   if (bytes.starts_with("GIF87a") || bytes.starts_with("GIF89a")) return Format::Gif;
+  if (const std::string_view kind = unread_kind(bytes); !kind.empty())
+    throw FormatError(text(kind == "AVIF" || kind == "SVG" ? "an " : "a ", kind,
+                           " picture, a kind that is not read"),
+                      {.file = std::string(source.name),
+                       .hint = "JPEG, PNG and GIF can be read: convert it, masks to PNG."});
   throw FormatError(bytes.empty() ? "the file is empty" : "not a picture file",
                     {.file = std::string(source.name), .hint = "JPEG, PNG and GIF can be read."});
 }

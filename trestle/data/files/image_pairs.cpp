@@ -12,10 +12,11 @@ namespace {
 namespace fs = std::filesystem;
 
 using FilesByStem = std::map<std::string, std::vector<fs::path>>;
+using IdOf = std::function<std::string(const fs::path&)>;
 
-FilesByStem files_by_stem(const fs::path& folder) {
+FilesByStem files_by_stem(const fs::path& folder, const IdOf& id_of) {
   FilesByStem files;
-  for (const fs::path& path : files_of(folder)) files[path.stem().string()].push_back(path);
+  for (const fs::path& path : files_of(folder)) files[id_of(path)].push_back(path);
   return files;
 }
 
@@ -37,8 +38,14 @@ std::string suffix_in_question(const std::string& id, const FilesByStem& masks) 
 
 PairListing list_pairs(const fs::path& images_folder, const fs::path& masks_folder,
                        const std::string& mask_suffix) {
-  FilesByStem images = files_by_stem(images_folder);
-  const FilesByStem masks = files_by_stem(masks_folder);
+  return list_pairs(images_folder, masks_folder, mask_suffix,
+                    [](const fs::path& path) { return path.stem().string(); });
+}
+
+PairListing list_pairs(const fs::path& images_folder, const fs::path& masks_folder,
+                       const std::string& mask_suffix, const IdOf& id_of) {
+  FilesByStem images = files_by_stem(images_folder, id_of);
+  const FilesByStem masks = files_by_stem(masks_folder, id_of);
   std::error_code error;
   if (fs::equivalent(images_folder, masks_folder, error)) {
     if (mask_suffix.empty())
@@ -60,10 +67,9 @@ PairListing list_pairs(const fs::path& images_folder, const fs::path& masks_fold
     }
     const auto found = masks.find(id + mask_suffix);
     if (found == masks.end()) {
-      const fs::path shown = images_folder.filename() / image_paths[0].filename();
-      listing.problems.push_back(text(masks_folder.string(), ": no mask for ", shown.string(),
-                                      " (looked for ", id, mask_suffix, ".*",
-                                      suffix_in_question(id, masks), ")"));
+      listing.problems.push_back(text(masks_folder.string(), ": no mask for ",
+                                      image_paths[0].string(), " (looked for ", id, mask_suffix,
+                                      ".*", suffix_in_question(id, masks), ")"));
     } else if (found->second.size() > 1) {
       listing.problems.push_back(text(masks_folder.string(), ": ", found->second.size(),
                                       " masks for ", id, ": ", names(found->second)));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,5 +32,10 @@ inline constexpr const char* carvana_suffix = "_mask";
 //   PairListing same_names = list_pairs("photos", "masks", "");
 PairListing list_pairs(const std::filesystem::path& images_folder,
                        const std::filesystem::path& masks_folder, const std::string& mask_suffix);
+
+// The same for files of other kinds: `id_of` gives a file's name without its ending.
+PairListing list_pairs(const std::filesystem::path& images_folder,
+                       const std::filesystem::path& masks_folder, const std::string& mask_suffix,
+                       const std::function<std::string(const std::filesystem::path&)>& id_of);
 
 }  // namespace trestle::data

@@ -1,6 +1,7 @@
 #include "trestle/data/files/listing.h"
 
 #include <algorithm>
+#include <cctype>
 #include <string>
 #include <system_error>
 
@@ -12,7 +13,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Kind { Files, Folders };
+enum class Kind { Files, Skipped, Folders };
+
+bool is_of_windows(const fs::path& path) {
+  std::string name = path.filename().string();
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name == "thumbs.db" || name == "ehthumbs.db" || name == "desktop.ini";
+}
 
 // Opening a pipe would wait for a writer, and none of these is a picture.
 bool is_special(fs::file_type type) {
@@ -34,7 +41,8 @@ std::vector<fs::path> list(const fs::path& folder, Kind kind) {
     if (entry->path().filename().string().starts_with('.')) continue;
     std::error_code problem;
     if (entry->is_regular_file(problem)) {  // from the listing: no stat for each file
-      if (kind == Kind::Files) found.push_back(entry->path());
+      const Kind own = is_of_windows(entry->path()) ? Kind::Skipped : Kind::Files;
+      if (kind == own) found.push_back(entry->path());
       continue;
     }
     const fs::file_type type = entry->status(problem).type();
@@ -42,7 +50,8 @@ std::vector<fs::path> list(const fs::path& folder, Kind kind) {
     if (type == fs::file_type::none && kind == Kind::Folders)
       throw FileError(text("cannot be read: ", problem.message()),
                       {.file = entry->path().string()});
-    if ((type == fs::file_type::directory) != (kind == Kind::Folders)) continue;
+    if (kind == Kind::Skipped || (type == fs::file_type::directory) != (kind == Kind::Folders))
+      continue;
     if (is_special(type))
       throw FormatError("is a pipe, a socket or a device, not a file",
                         {.file = entry->path().string(), .hint = "Remove it from the folder."});
@@ -57,6 +66,10 @@ std::vector<fs::path> list(const fs::path& folder, Kind kind) {
 }  // namespace
 
 std::vector<fs::path> files_of(const fs::path& folder) { return list(folder, Kind::Files); }
+
+std::vector<fs::path> skipped_files_of(const fs::path& folder) {
+  return list(folder, Kind::Skipped);
+}
 
 std::vector<fs::path> folders_of(const fs::path& folder) { return list(folder, Kind::Folders); }
 

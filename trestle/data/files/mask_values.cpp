@@ -69,6 +69,24 @@ std::string list_values(const std::map<MaskValue, std::int64_t>& pixels) {
   return join(words, ", ");
 }
 
+// "128 is in 1 of 10 masks: masks/b.png", a line for each of the rarest values.
+std::string rare_values(const MaskCensus& census) {
+  std::int64_t most = 0;
+  for (const auto& [value, with] : census.masks) most = std::max(most, with.count);
+  std::vector<std::pair<std::int64_t, MaskValue>> rare;
+  for (const auto& [value, with] : census.masks)
+    if (census.pixels.contains(value) && with.count < most) rare.emplace_back(with.count, value);
+  std::ranges::sort(rare);
+  constexpr std::size_t shown = 5;
+  std::string lines;
+  for (std::size_t i = 0; i < std::min(rare.size(), shown); ++i) {
+    const auto& [count, value] = rare[i];
+    lines += text("\n  ", to_string(value), " is in ", count, " of ", most, " masks",
+                  count == 1 ? ": " : ", first in ", census.masks.at(value).first.string());
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::string to_string(MaskValue value) {
@@ -117,8 +135,13 @@ MaskCensus count_mask_values(const std::vector<fs::path>& masks, int threads,
       }
       const std::lock_guard lock(mutex);
       if (!problem.empty()) census.problems[masks[i]] = problem;
-      for (const auto& [value, pixels] : found)
-        if (pixels > 0) census.pixels[value] += pixels;
+      for (const auto& [value, pixels] : found) {
+        if (pixels == 0) continue;
+        census.pixels[value] += pixels;
+        MaskCensus::Masks& with = census.masks[value];
+        ++with.count;
+        if (with.first.empty() || masks[i] < with.first) with.first = masks[i];
+      }
       ++done;
       if (report == Report::Yes && progress && done < all) progress(done, all);
     }
@@ -133,8 +156,12 @@ MaskCensus count_mask_values(const std::vector<fs::path>& masks, int threads,
 
 std::vector<MaskValue> find_mask_values(const MaskCensus& all, int classes,
                                         const std::vector<MaskValue>& ignored) {
-  MaskCensus census{.pixels = all.pixels};
+  MaskCensus census{.pixels = all.pixels, .masks = all.masks};
   for (const MaskValue value : ignored) census.pixels.erase(value);
+  if (census.pixels.empty() && !all.pixels.empty())
+    throw UsageError(
+        text("'mask_ignore' in [data] lists every value of the masks: ", list_values(all.pixels)),
+        {.hint = "No pixel is left to learn from. Leave out the values of classes."});
   const auto spaced = [&](MaskValue step) {
     std::vector<MaskValue> values;
     for (MaskValue c = 0; c < static_cast<MaskValue>(classes); ++c)
@@ -160,7 +187,8 @@ std::vector<MaskValue> find_mask_values(const MaskCensus& all, int classes,
   }
   throw UsageError(
       text("the masks have ", census.pixels.size(), " different values (",
-           list_values(census.pixels), "), which do not fit ", classes, " classes"),
+           list_values(census.pixels), "), which do not fit ", classes, " classes",
+           rare_values(census)),
       {.hint = text("Set classes = ", census.pixels.size(),
                     " in [model] if each is a class, or list the classes' values as mask_values in "
                     "[data]. List a value without a class in mask_ignore. Unexpected values come "

@@ -29,6 +29,12 @@ Image read_mask(const std::filesystem::path& path);
 // The values in the masks of a data set.
 struct MaskCensus {
   std::map<MaskValue, std::int64_t> pixels = {};  // number of pixels with each value
+  // The masks that have each value: how many, and the first one by name.
+  struct Masks {
+    std::int64_t count = 0;
+    std::filesystem::path first = {};
+  };
+  std::map<MaskValue, Masks> masks = {};
   // Files that cannot be read, or have more than 256 different values, and the reason.
   std::map<std::filesystem::path, std::string> problems = {};
 };
@@ -43,7 +49,7 @@ MaskCensus count_mask_values(const std::vector<std::filesystem::path>& masks, in
 // - If all are among `classes` evenly spaced grey values from 0 to 255 (0, 127, 254), they are
 // masks written by `trestle predict`.
 // - If the number of values equals `classes`, they are the classes in order, black first.
-// Throws UsageError with all values otherwise.
+// Throws UsageError with all values otherwise, and with a file of each value that few masks have.
 std::vector<MaskValue> find_mask_values(const MaskCensus& census, int classes,
                                         const std::vector<MaskValue>& ignored = {});
 

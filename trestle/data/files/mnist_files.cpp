@@ -27,8 +27,8 @@ fs::path find_file(const fs::path& folder, const std::string& stem, const std::s
   throw UsageError(
       text("there is no file ", stem, "-", kind, " here, nor one that ends in .gz"),
       {.file = folder.string(),
-       .hint = text("Put MNIST's four IDX files here, or create synthetic ones: trestle data "
-                    "synthesize mnist --out ",
+       .hint = text("Download MNIST's four IDX files: tools/get_mnist ", folder.string(),
+                    ". Or create synthetic ones: trestle data synthesize mnist --out ",
                     folder.string(), "-synthetic")});
 }
 
@@ -43,7 +43,9 @@ MnistFiles find_mnist(const fs::path& folder, MnistPart part) {
   if (!fs::is_directory(folder)) {
     throw UsageError("no such folder",
                      {.file = folder.string(),
-                      .hint = text("Create synthetic digits: trestle data synthesize mnist --out ",
+                      .hint = text("Download MNIST: tools/get_mnist ", folder.string(),
+                                   ". Or create synthetic digits: trestle data synthesize mnist "
+                                   "--out ",
                                    folder.string(), "-synthetic")});
   }
   return {find_file(folder, prefix(part) + "-images", "idx3-ubyte"),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <fstream>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -144,7 +145,13 @@ std::int64_t NpyArray::count() const {
   return count;
 }
 
-NpyArray parse_npy(std::string_view bytes, std::string_view name) {
+namespace {
+
+// Type and shape, and where the values begin.
+std::pair<NpyArray, std::size_t> parse_npy_header(std::string_view bytes, std::string_view name) {
+  if (bytes.empty())
+    throw FormatError("the file is empty",
+                      {.file = std::string(name), .hint = "Save the array again."});
   if (!bytes.starts_with(magic)) fail(name, "it does not begin like a .npy file");
   const auto byte = [&](std::size_t at) {
     return at < bytes.size() ? static_cast<std::size_t>(static_cast<unsigned char>(bytes[at])) : 0;
@@ -160,15 +167,49 @@ NpyArray parse_npy(std::string_view bytes, std::string_view name) {
   const Header header(bytes.substr(begin, length), name);
   if (*header.fortran)
     fail(name, "it is in Fortran order", "In Python: numpy.ascontiguousarray(x).");
-  NpyArray array{.type = type_of(*header.descr, name), .shape = *header.shape};
-  const std::string_view values = bytes.substr(begin + length);
+  return {{.type = type_of(*header.descr, name), .shape = *header.shape}, begin + length};
+}
+
+}  // namespace
+
+NpyArray parse_npy(std::string_view bytes, std::string_view name) {
+  auto [array, begin] = parse_npy_header(bytes, name);
+  const std::string_view values = bytes.substr(begin);
   const auto wanted = bytes_of(array.shape, array.type[1] - '0');
   if (!wanted || std::cmp_not_equal(*wanted, values.size()))
     fail(name, text("its shape ", join(array.shape, " x "), " of ", array.type, " needs ",
                     wanted ? format_count(*wanted) : "too many", " bytes, but there are ",
                     format_count(static_cast<std::int64_t>(values.size()))));
   array.bytes = std::string(values);
-  return array;
+  return std::move(array);
+}
+
+NpyArray read_npy_header(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string start(1 << 16, '\0');
+  file.read(start.data(), static_cast<std::streamsize>(start.size()));
+  start.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  if (start.empty()) return read_npy(path.string());  // reports what is wrong
+  return parse_npy_header(start, path.string()).first;
+}
+
+void write_npy(const std::filesystem::path& path, const NpyArray& array) {
+  const auto wanted = bytes_of(array.shape, array.type.at(1) - '0');
+  if (!wanted || std::cmp_not_equal(*wanted, array.bytes.size()))
+    throw UsageError(text("cannot write ", array.bytes.size(), " bytes as an array of ", array.type,
+                          " of the shape [", join(array.shape, ", "), "]"),
+                     {.file = path.string()});
+  const std::string order = array.type == "b1" || array.type.ends_with('1') ? "|" : "<";
+  std::string header =
+      text("{'descr': '", order, array.type, "', 'fortran_order': False, ", "'shape': (",
+           join(array.shape, ", "), array.shape.size() == 1 ? ",), }" : "), }");
+  constexpr std::size_t before = 10, unit = 64;  // values begin at a multiple of 64 bytes
+  header.resize((before + header.size() + 1 + unit - 1) / unit * unit - before - 1, ' ');
+  header += '\n';
+  std::string bytes = std::string(magic) + std::string("\x01\0", 2);
+  bytes += static_cast<char>(header.size() & 255);
+  bytes += static_cast<char>(header.size() >> 8);
+  write_file(path, bytes + header + array.bytes);
 }
 
 std::filesystem::path file_of_array(const std::string& place) {

@@ -26,6 +26,12 @@ NpyArray read_npy(const std::string& place);
 // Parses a .npy from bytes in memory; `name` is the file's name in messages.
 NpyArray parse_npy(std::string_view bytes, std::string_view name);
 
+// Reads type and shape of a .npy; the array has no bytes. Throws as read_npy().
+NpyArray read_npy_header(const std::filesystem::path& path);
+
+// Writes a .npy of format 1.0. Throws UsageError if the bytes do not fit the shape.
+void write_npy(const std::filesystem::path& path, const NpyArray& array);
+
 // The file of a place: "set.npz" of "set.npz:x", and the same for .pt and .pth of torch.save.
 std::filesystem::path file_of_array(const std::string& place);
 

@@ -48,4 +48,27 @@ void synthesize_mnist(const std::filesystem::path& out, std::int64_t count,
 std::string describe_synthetic_mnist(std::int64_t count,
                                      const SynthesizeMnistOptions& options = {});
 
+struct SynthesizeVolumesOptions {
+  int depth = 32;  // slices, at least 8; rows and columns at least 16
+  int height = 64;
+  int width = 64;
+  double slice_spacing = 2;  // millimetres; rows and columns have 1
+  std::uint64_t seed = 42;
+  SynthesisProgress progress = {};
+};
+
+// `count` drawn scans with thick slices: <out>/volumes/scan_NNN.nii.gz (int16) and
+// <out>/labels/scan_NNN.nii.gz (uint8). In each, two or three bright winding tubes (class 1) and
+// three to six round blobs (class 2), half as bright, lie in grey tissue with a slow slope of
+// brightness and noise. Tubes and blobs are round in millimetres, so flat in voxels. Each scan has
+// its own place in the room. Throws like synthesize_carvana.
+void synthesize_volumes(const std::filesystem::path& out, std::int64_t count,
+                        const SynthesizeVolumesOptions& options = {});
+
+inline constexpr int synthetic_volume_classes = 3;
+
+// The marker's description of them: "24 volumes, 24 x 48 x 48 voxels, seed 42".
+std::string describe_synthetic_volumes(std::int64_t count,
+                                       const SynthesizeVolumesOptions& options = {});
+
 }  // namespace trestle::data

@@ -92,7 +92,7 @@ void make_synthetic_folder(const fs::path& out, const std::string& what,
 std::optional<std::string> synthetic_data_in(const fs::path& folder) {
   for (const char* name : {marker, hidden_marker}) {
     if (!fs::is_regular_file(folder / name)) continue;
-    return split(read_file(folder / name), '\n')[0];
+    return split(read_text_file(folder / name), '\n')[0];
   }
   return std::nullopt;
 }

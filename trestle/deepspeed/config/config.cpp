@@ -32,6 +32,7 @@ Json parse(std::string_view bytes, const std::string& file) {
   if (const auto zero = bytes.find('\0'); zero != std::string_view::npos)
     throw UsageError(text("not JSON: byte ", zero + 1, " is zero"),
                      {.file = file, .hint = "Save it as UTF-8, if it is UTF-16."});
+  if (bytes.empty()) throw UsageError("not JSON: the file is empty", {.file = file});
   Json json;
   try {
     json = Json::parse(bytes, watch, /*allow_exceptions=*/true, /*ignore_comments=*/true);
@@ -103,7 +104,7 @@ std::string read_bytes(const std::filesystem::path& path) {
                      {.hint = "Name DeepSpeed's JSON file, for example ds_config.json."});
   if (std::filesystem::is_directory(path))
     throw UsageError(text(path.string(), ": is a folder, not a configuration file"));
-  return read_file(path);
+  return read_text_file(path);
 }
 
 DeepspeedConfig read_deepspeed_config(const std::filesystem::path& path, int ranks) {

@@ -19,6 +19,10 @@
 // DeepSpeed's defaults. docs/deepspeed.md lists the keys and their meaning.
 namespace trestle::deepspeed {
 
+// DeepSpeed 0.19 clips gradients at this norm if the file does not name gradient_clipping; 0.16 did
+// not clip.
+inline constexpr double default_clip_grad_norm = 1;
+
 // The loss scale of fp16.
 struct DeepspeedScaler {
   bool dynamic = true;
@@ -44,6 +48,8 @@ struct DeepspeedConfig {
   std::int64_t reduce_bucket = 500'000'000;  // elements, not bytes
   bool ignore_unused = true;                 // false: a parameter without a gradient is an error
   std::int64_t shard_ranks = 0;              // ranks in a shard group (mics_shard_size); 0: all
+  // Elements of a rank in a sub-group (sub_group_size), for DeepSpeed's form of a checkpoint.
+  std::int64_t sub_group = 1'000'000'000;
   bool offload_optimizer = false, offload_parameters = false;  // to the CPU
 
   std::string precision = "fp32";  // of computation: fp32, fp16, bf16; weights stay fp32
@@ -52,7 +58,8 @@ struct DeepspeedConfig {
 
   std::optional<optim::OptimizerOptions> optimizer = {};  // nothing: the program's own
   std::optional<DeepspeedSchedule> schedule = {};
-  double clip_grad_norm = 0;  // 0: no clipping
+  double clip_grad_norm = 0;      // 0: no clipping
+  bool clips_by_default = false;  // the file is silent, and DeepSpeed clips then
 
   // A line for each key that has no effect in trestle, with the reason.
   std::vector<std::string> without_effect = {};
@@ -73,7 +80,7 @@ DeepspeedConfig parse_deepspeed_config(std::string_view json, const std::string&
 struct DeepspeedOwn {
   std::string optimizer = "the program's own";
   std::string schedule = "none";
-  std::string clipping = "none";
+  std::string clipping = {};   // instead of the file's
   std::string precision = {};  // instead of the file's
 };
 

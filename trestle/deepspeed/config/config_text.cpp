@@ -100,6 +100,15 @@ std::string schedule_text(const DeepspeedSchedule& s) {
   return line;
 }
 
+std::string clipping_text(const DeepspeedConfig& config, const DeepspeedOwn& own) {
+  if (!own.clipping.empty()) return own.clipping;
+  if (config.clip_grad_norm <= 0) return "none";
+  return text("a gradient norm above ", number(config.clip_grad_norm),
+              config.clips_by_default
+                  ? ", DeepSpeed's default since 0.19; \"gradient_clipping\": 0 turns it off"
+                  : "");
+}
+
 void add_lines(std::ostringstream& out, std::string_view title,
                const std::vector<std::string>& lines) {
   if (lines.empty()) return;
@@ -120,10 +129,7 @@ std::string to_text(const DeepspeedConfig& config, const DeepspeedOwn& own) {
       << "\n"
       << "schedule    " << (config.schedule ? schedule_text(*config.schedule) : own.schedule)
       << "\n"
-      << "clipping    "
-      << (config.clip_grad_norm > 0 ? text("a gradient norm above ", number(config.clip_grad_norm))
-                                    : own.clipping)
-      << "\n";
+      << "clipping    " << clipping_text(config, own) << "\n";
   add_lines(out, "not as the name suggests:", config.notes);
   add_lines(out, "without effect in this run:", config.without_effect);
   return out.str();

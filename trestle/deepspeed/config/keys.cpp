@@ -105,12 +105,34 @@ std::optional<Value> json_to_value(const Json& json, const Key& key) {
   }
 }
 
+// The setting of Hugging Face's Trainer that replaces "auto" (its documentation of DeepSpeed).
+std::string trainers_value(std::string_view key) {
+  struct Entry {
+    std::string_view key, value;
+  };
+  constexpr std::array entries = {
+      Entry{"train_micro_batch_size_per_gpu", "per_device_train_batch_size"},
+      Entry{"gradient_accumulation_steps", "gradient_accumulation_steps"},
+      Entry{"gradient_clipping", "max_grad_norm"},
+      Entry{"lr", "learning_rate"},
+      Entry{"warmup_max_lr", "learning_rate"},
+      Entry{"warmup_num_steps", "warmup_steps"},
+      Entry{"total_num_steps", "max_steps"},
+      Entry{"betas", "[adam_beta1, adam_beta2]"},
+      Entry{"eps", "adam_epsilon"},
+      Entry{"weight_decay", "weight_decay"}};
+  for (const Entry& entry : entries)
+    if (entry.key == key) return text("the value of the Trainer's ", entry.value);
+  if (key == "train_batch_size")
+    return "the Trainer's per_device_train_batch_size x gradient_accumulation_steps x ranks";
+  return "the value";
+}
+
 void read_key(const Json& json, const Key& key, const std::string& path, Reading reading) {
   const std::string where = json_place(key.name, path);
   if (json.is_string() && json.get<std::string>() == "auto") {
-    reading.problems.add(text(where,
-                              " is \"auto\", which only Hugging Face's Trainer fills in. "
-                              "Write the value, or leave the key out."));
+    reading.problems.add(text(where, " is \"auto\", which only Hugging Face's Trainer fills in. ",
+                              "Write ", trainers_value(key.name), ", or leave the key out."));
     return;
   }
   if (key.read) return key.read(json);
@@ -120,7 +142,9 @@ void read_key(const Json& json, const Key& key, const std::string& path, Reading
     return;
   }
   if (key.only && *value != *key.only) {
-    reading.problems.add(text(where, " is ", shown(json), ": ", key.why, ". Leave it out."));
+    reading.problems.add(text(where, " is ", shown(json), ": ", key.why, ". Leave it out.",
+                              key.nearest.empty() ? "" : " Nearest: ", key.nearest,
+                              key.nearest.empty() ? "" : "."));
     return;
   }
   if (key.set) key.set(*value);
@@ -171,9 +195,13 @@ Key idle(std::string name, Type type, std::string why) {
   return {.name = std::move(name), .type = type, .no_effect = std::move(why)};
 }
 
-Key only(std::string name, Value value, std::string why) {
+Key only(std::string name, Value value, std::string why, std::string nearest) {
   const Type type = json_type_of(value);
-  return {.name = std::move(name), .type = type, .only = std::move(value), .why = std::move(why)};
+  return {.name = std::move(name),
+          .type = type,
+          .only = std::move(value),
+          .why = std::move(why),
+          .nearest = std::move(nearest)};
 }
 
 Key object(std::string name, std::function<void(const Json&)> read) {

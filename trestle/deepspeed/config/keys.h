@@ -29,6 +29,7 @@ struct Key {
   std::string no_effect = {};                  // the reason, if the key has no effect
   std::optional<Value> only = {};              // any other value is an error,
   std::string why = {};                        // with this reason
+  std::string nearest = {};                    // and what comes nearest to it
   std::function<void(const Json&)> read = {};  // reads a nested object instead
 };
 using Keys = std::vector<Key>;
@@ -48,8 +49,8 @@ Key obeyed(std::string name, std::optional<double>& to, Range range);
 Key obeyed(std::string name, std::string& to, std::vector<std::string> choices);
 // A key that is checked and has no effect, with the reason.
 Key idle(std::string name, Type type, std::string why);
-// A key that must have this value, with the reason.
-Key only(std::string name, Value value, std::string why);
+// A key that must have this value, with the reason, and with what comes nearest to other values.
+Key only(std::string name, Value value, std::string why, std::string nearest = {});
 Key object(std::string name, std::function<void(const Json&)> read);
 
 // Collects all problems of a file.

@@ -78,15 +78,39 @@ void read_rmsprop(const Json& params, optim::OptimizerOptions& to, Reading readi
   read_object(params, params_path, keys_of(to), reading);
 }
 
+// Describes the nearest of our optimizers to one that only DeepSpeed has; empty for an unknown one.
+std::string nearest_optimizer(std::string_view type) {
+  constexpr std::string_view sends_less =
+      "\"Adam\"; \"communication_data_type\": \"bf16\" halves what is sent, and at stage 0 "
+      "sharding::PowerSgd sends least";
+  struct Entry {
+    std::string_view type, nearest;
+  };
+  constexpr std::array entries = {
+      Entry{"lamb", "\"AdamW\" with the scheduler WarmupLR, which large batches need too"},
+      Entry{"onebitadam", sends_less},
+      Entry{"zerooneadam", sends_less},
+      Entry{"onebitlamb", sends_less},
+      Entry{"lion", "\"AdamW\", with a rate 3 to 10 times Lion's"},
+      Entry{"adagrad", "\"RMSprop\""},
+      Entry{"muadam", "\"Adam\", with parameter groups of the program for muP's rates"},
+      Entry{"muadamw", "\"AdamW\", with parameter groups of the program for muP's rates"},
+      Entry{"musgd", "\"SGD\", with parameter groups of the program for muP's rates"},
+      Entry{"muon", "\"AdamW\""}};
+  for (const Entry& entry : entries)
+    if (entry.type == type) return std::string(entry.nearest);
+  return "";
+}
+
 std::string unknown_optimizer(const std::string& type) {
   const std::vector<std::string> ours = {"Adam", "AdamW", "SGD", "RMSprop"};
-  constexpr std::array theirs = {"lamb",        "lion",   "adagrad", "onebitadam", "onebitlamb",
-                                 "zerooneadam", "muadam", "muadamw", "musgd",      "muon"};
-  const std::string small = small_letters(type);
-  const bool is_theirs = std::find(theirs.begin(), theirs.end(), small) != theirs.end();
-  const std::string more = is_theirs ? "." : type.size() < 30 ? did_you_mean(type, ours) : "";
-  return text(is_theirs ? "trestle has no optimizer " : "unknown optimizer ", shown(Json(type)),
-              more.empty() ? "." : more, " Known are ", join(ours, ", "), ".");
+  const std::string nearest = nearest_optimizer(small_letters(type));
+  if (!nearest.empty())
+    return text("trestle has no optimizer ", shown(Json(type)), ". Known are ", join(ours, ", "),
+                ". Nearest: ", nearest, ".");
+  const std::string more = type.size() < 30 ? did_you_mean(type, ours) : "";
+  return text("unknown optimizer ", shown(Json(type)), more.empty() ? "." : more, " Known are ",
+              join(ours, ", "), ".");
 }
 
 }  // namespace

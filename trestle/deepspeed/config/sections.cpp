@@ -1,6 +1,8 @@
 #include "trestle/deepspeed/config/sections.h"
 
+#include <array>
 #include <cmath>
+#include <string_view>
 
 #include "trestle/base/text.h"
 
@@ -68,20 +70,48 @@ void read_checkpoint(const Json& json, Reading reading) {
       reading);
 }
 
-// Sections that would change what is computed. They may only be disabled.
+// A section that would change what is computed, and what comes nearest to it, if anything does.
+struct ForeignSection {
+  const char* name;
+  std::string_view nearest = {};
+};
+
+constexpr std::array foreign_sections = {
+    ForeignSection{"amp", "\"bf16\" or \"fp16\": {\"enabled\": true}"},
+    ForeignSection{"torch_autocast", "\"bf16\": {\"enabled\": true}"},
+    ForeignSection{"sparse_attention"},
+    ForeignSection{"progressive_layer_drop"},
+    ForeignSection{"eigenvalue"},
+    ForeignSection{"curriculum_learning"},
+    ForeignSection{"data_efficiency"},
+    ForeignSection{"compression_training"},
+    ForeignSection{"quantize_training"},
+    ForeignSection{"weight_quantization"},
+    ForeignSection{"elasticity", "any number of ranks reads a checkpoint of any other"},
+    ForeignSection{"autotuning", "trestle levels, balance and sweep measure the choices"},
+    ForeignSection{"hybrid_engine"},
+    ForeignSection{"pipeline", "trestle train --mesh pipeline=N, or trestle::Pipeline"},
+    ForeignSection{"compile"},
+    ForeignSection{"tensor_parallel", "stage 3, or a pipeline, for a model that does not fit"},
+    ForeignSection{"expert_parallel"},
+    ForeignSection{"data_types", "\"communication_data_type\""},
+    ForeignSection{"nebula", "checkpoint folders, which all ranks write"}};
+
+// They may only be disabled.
 void add_foreign_sections(Keys& keys, Reading reading) {
-  for (const char* name :
-       {"amp", "torch_autocast", "sparse_attention", "progressive_layer_drop", "eigenvalue",
-        "curriculum_learning", "data_efficiency", "compression_training", "quantize_training",
-        "weight_quantization", "elasticity", "autotuning", "hybrid_engine", "pipeline", "compile",
-        "tensor_parallel", "expert_parallel", "data_types", "nebula"}) {
-    keys.push_back(object(name, [name, reading](const Json& json) {
+  for (const ForeignSection& section : foreign_sections) {
+    const char* const name = section.name;
+    const std::string_view nearest = section.nearest;
+    keys.push_back(object(name, [name, nearest, reading](const Json& json) {
       const bool off = (json.is_boolean() && !json.get<bool>()) ||
                        (json.is_object() && json.contains("enabled") &&
                         json["enabled"].is_boolean() && !json["enabled"].get<bool>());
       if (!off)
-        reading.problems.add(text(
-            "'", name, "' is a feature of DeepSpeed that trestle does not have. Leave it out."));
+        reading.problems.add(text("'", name,
+                                  "' is a feature of DeepSpeed that trestle does not have. "
+                                  "Leave it out.",
+                                  nearest.empty() ? "" : " Nearest: ", nearest,
+                                  nearest.empty() ? "" : "."));
     }));
   }
 }
@@ -146,6 +176,10 @@ void read_file_object(const Json& json, Reading reading) {
   add_reports(keys);
   add_foreign_sections(keys, reading);
   read_object(json, "", keys, reading);
+  if (!is_given(json, "gradient_clipping")) {
+    config.clip_grad_norm = default_clip_grad_norm;
+    config.clips_by_default = true;
+  }
   if (scheduler != nullptr) read_scheduler(*scheduler, reading);
   if (is_given(json, "bf16") && is_given(json, "bfloat16"))
     reading.problems.add(

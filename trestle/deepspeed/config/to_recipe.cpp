@@ -17,8 +17,8 @@ using Changes = std::vector<std::pair<std::string, std::string>>;
 // Maps a file that read_deepspeed_config() has parsed to changes of a recipe.
 class Mapping {
  public:
-  Mapping(DeepspeedConfig config, Json json, const recipe::Recipe& recipe)
-      : config_(std::move(config)), json_(std::move(json)), recipe_(recipe) {
+  Mapping(DeepspeedConfig config, Json json, const recipe::Recipe& recipe, const Changes& given)
+      : config_(std::move(config)), json_(std::move(json)), recipe_(recipe), given_(given) {
     map_batch();
     map_mesh();
     map_precision();
@@ -69,14 +69,23 @@ class Mapping {
     }
   }
 
-  void map_optimizer() {
-    if (has("gradient_clipping")) {
-      set("optimizer.clip_grad_norm", config_.clip_grad_norm);
-    } else if (recipe_.optimizer.clip_grad_norm > 0) {
-      own_.clipping = text("a gradient norm above ",
-                           recipe::to_toml(recipe::FieldValue(recipe_.optimizer.clip_grad_norm)),
+  // DeepSpeed's default counts where neither the file nor the recipe nor a flag clips.
+  void map_clipping() {
+    const char* const field = "optimizer.clip_grad_norm";
+    const double own = recipe_.optimizer.clip_grad_norm;
+    const bool by_flag =
+        std::ranges::any_of(given_, [&](const auto& flag) { return flag.first == field; });
+    if (has("gradient_clipping") || (own == 0 && !by_flag))
+      set(field, config_.clip_grad_norm);
+    else if (own > 0)
+      own_.clipping = text("a gradient norm above ", recipe::to_toml(recipe::FieldValue(own)),
                            ", from the recipe");
-    }
+    else
+      own_.clipping = "none";
+  }
+
+  void map_optimizer() {
+    map_clipping();
     if (config_.optimizer) {
       set("optimizer.name", config_.optimizer->name);
       for (const optim::OptimizerOption& option : optim::optimizer_option_table)
@@ -108,6 +117,7 @@ class Mapping {
   DeepspeedConfig config_;
   const Json json_;
   const recipe::Recipe& recipe_;
+  const Changes& given_;
   DeepspeedOwn own_;
 };
 
@@ -174,7 +184,7 @@ DeepspeedRun deepspeed_run(const std::filesystem::path& file, const recipe::Reci
   DeepspeedConfig config = parse_deepspeed_config(bytes, file.string(), ranks / stages);
   Mapping mapping(std::move(config),
                   Json::parse(bytes, nullptr, /*allow_exceptions=*/true, /*ignore_comments=*/true),
-                  recipe);
+                  recipe, given);
   refuse_out_of_range(mapping.changes, file.string());
   refuse_contradictions(recipe, mapping.changes, given, file.string());
   return {std::move(mapping.changes), mapping.description()};

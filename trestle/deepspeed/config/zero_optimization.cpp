@@ -24,7 +24,9 @@ void read_offload(const Json& json, const std::string& name, bool& to_cpu, Readi
       reading);
   if (device == "nvme")
     reading.problems.add(text("'device' in ", path,
-                              " is nvme, but trestle offloads to CPU memory only. Write \"cpu\"."));
+                              " is nvme (ZeRO-Infinity), but trestle offloads to CPU memory only. "
+                              "Write \"cpu\": the shards and the optimizer's state are in CPU "
+                              "memory then."));
   to_cpu = device == "cpu";
 }
 
@@ -63,7 +65,6 @@ void add_stage_3_keys(Keys& keys) {
   both("allgather_sequential", Type::Switch, "a unit is all-gathered at once");
   both("gather_16bit_weights_on_model_save", Type::Switch,
        "a checkpoint always holds whole tensors");
-  keys.push_back(idle("sub_group_size", Type::Integer, "the optimizer steps a shard as a whole"));
   keys.push_back(idle("mics_hierarchical_params_gather", Type::Switch,
                       "a mesh dimension is all-gathered in one collective"));
   keys.push_back(idle("memory_efficient_linear", Type::Switch, "trestle uses libtorch's layers"));
@@ -85,11 +86,16 @@ void add_unobeyed_keys(Keys& keys) {
   switches({"elastic_checkpoint", "pipeline_loading_checkpoint"}, any_ranks);
   switches({"log_trace_cache_warnings", "enable_sanity_checks"}, "trestle has no such switch");
   keys.push_back(idle("zeropp_loco_param", Type::Anything, "trestle does not quantize gradients"));
-  for (const char* name : {"zero_quantized_weights", "zero_quantized_nontrainable_weights",
-                           "zero_quantized_gradients"})
-    keys.push_back(only(name, false, "trestle does not quantize communication"));
+  const std::string unquantized = "trestle does not quantize communication (ZeRO++)";
+  for (const char* name : {"zero_quantized_weights", "zero_quantized_nontrainable_weights"})
+    keys.push_back(only(name, false, unquantized,
+                        "\"bf16\": {\"enabled\": true} all-gathers 16 bits for each weight"));
+  keys.push_back(only("zero_quantized_gradients", false, unquantized,
+                      "\"communication_data_type\": \"bf16\" reduces 16 bits for each gradient"));
   keys.push_back(only("zero_hpz_partition_size", std::int64_t{1},
-                      "trestle keeps no second partition of the parameters"));
+                      "trestle keeps no second partition of the parameters (ZeRO++)",
+                      "\"mics_shard_size\" with the same number all-gathers among that number of "
+                      "ranks, and replicates over all others"));
 }
 
 }  // namespace
@@ -105,8 +111,12 @@ void read_zero(const Json& json, Reading reading) {
   std::int64_t shard_ranks = -1, gather_bucket = 0;
   Key gathered = obeyed("allgather_bucket_size", gather_bucket, {1, no_limit});
   gathered.no_effect = "parameters are all-gathered in the buckets of the gradients";
+  Key sub_group = obeyed("sub_group_size", config.sub_group, {0, no_limit});
+  sub_group.no_effect =
+      "the optimizer steps a shard as a whole; DeepSpeed's form of a checkpoint has the sub-groups";
   Keys keys = {
       obeyed("stage", config.stage, {0, 3}),
+      sub_group,
       obeyed("reduce_bucket_size", config.reduce_bucket, {1, no_limit}),
       gathered,
       idle("overlap_comm", Type::Switch, "gradients are always reduced during the backward"),

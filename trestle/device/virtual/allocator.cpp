@@ -60,7 +60,9 @@ struct alignas(64) Header {
   std::string message =
       text(report.device, " is out of memory: requested ", format_bytes(requested), " (", requested,
            " bytes) with ", format_bytes(in_use), " in use of a budget of ",
-           format_bytes(report.budget), ", peak ", format_bytes(report.peak));
+           format_bytes(report.budget));
+  // A peak from before the budget was lowered would only confuse.
+  if (report.peak <= report.budget) message += ", peak " + format_bytes(report.peak);
   if (!report.layer.empty()) message += text(", in layer '", report.layer, "'");
   if (!report.node.empty()) message += text(", in the backward of ", report.node);
   message +=

@@ -165,6 +165,15 @@ void register_composites(torch::Library& library) {
   library.impl("_thnn_fused_gru_cell", gru_cell);
 }
 
+// libtorch's kernels for sparse tensors read their memory directly, which the host cannot.
+void refuse_sparse(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
+  TORCH_CHECK(
+      false, op.schema().name(),
+      " of a sparse tensor: virtual devices hold dense tensors only. Make an embedding with "
+      "sparse(false), whose gradient is dense; call to_dense(); or keep the layer on the "
+      "CPU or a GPU.");
+}
+
 torch::CppFunction boxed_fallback() {
   return torch::CppFunction::makeFromBoxedFunction<&fallback>();
 }
@@ -193,11 +202,14 @@ void register_kernels() {
   using torch::Library;
   // Kept for the life of the process: unregistering would race with threads that are still running.
   static auto* libraries = new std::vector<Library>;
-  libraries->reserve(5);
+  libraries->reserve(7);
   const auto library = [](const char* space, c10::DispatchKey key) -> Library& {
     return libraries->emplace_back(Library::IMPL, space, key, __FILE__, __LINE__);
   };
   library("_", c10::DispatchKey::PrivateUse1).fallback(boxed_fallback());
+  for (const auto key :
+       {c10::DispatchKey::SparsePrivateUse1, c10::DispatchKey::SparseCsrPrivateUse1})
+    library("_", key).fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_sparse>());
 
   Library& aten = library("aten", c10::DispatchKey::PrivateUse1);
   aten.impl("empty.memory_format", empty);

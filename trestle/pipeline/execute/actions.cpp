@@ -161,6 +161,7 @@ void run_backward(MiniBatchState& state, const Action& action) {
   if (++state.stage_states[action.stage].backwards == state.micro_batches() && state.inputs.hooks)
     state.inputs.hooks->before_last_backward(action.stage);
   const nn::Values gradients = run_stage_backward(state, stage, own, m);
+  if (state.inputs.hooks) state.inputs.hooks->after_backward(action.stage);
   // The gradients of the model's inputs stay here.
   std::vector<StageValue> sent;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -219,7 +220,10 @@ void execute(MiniBatchState& state, const Action& action) {
     case Kind::Backward:
       return run_backward(state, action);
     case Kind::Unshard:
-      return state.inputs.hooks->unshard(action.stage);
+      return state.inputs.hooks->unshard(
+          action.stage,
+          {.kind = state.inputs.evaluating ? StageUse::Kind::Evaluation : StageUse::Kind::Step,
+           .micro_batches = state.micro_batches()});
     case Kind::Reshard:
       return state.inputs.hooks->reshard(action.stage);
     case Kind::ReduceGrad:

@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <c10/util/thread_name.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/grad_mode.h>
@@ -155,6 +156,25 @@ nn::Values input_gradients(const MiniBatchState& state) {
     result.push_back(merge_gradients(gradients));
   }
   return result;
+}
+
+std::vector<bool> need_gradients(const nn::Values& inputs) {
+  std::vector<bool> need;
+  for (const auto& input : inputs) need.push_back(input.defined() && input.requires_grad());
+  return need;
+}
+
+void pass_on_input_gradients(const nn::Values& inputs, const MiniBatchState& state, double scale) {
+  const auto& wants = state.inputs.wants_gradient;
+  if (std::find(wants.begin(), wants.end(), true) == wants.end()) return;
+  const nn::Values gradients = input_gradients(state);
+  variable_list roots, seeds;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!wants[i] || !gradients[i].defined()) continue;
+    roots.push_back(inputs[i]);
+    seeds.push_back(scale == 1 ? gradients[i] : gradients[i] * scale);
+  }
+  if (!roots.empty()) torch::autograd::backward(roots, seeds);
 }
 
 bool on_autograd_device_thread() { return c10::getThreadName().rfind("pt_autograd", 0) == 0; }

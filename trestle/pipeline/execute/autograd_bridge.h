@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "trestle/pipeline/execute/mini_batch_state.h"
 #include "trestle/pipeline/execute/partitioned_model.h"
@@ -21,6 +22,14 @@ nn::Values attach_backward(const nn::Values& inputs, std::shared_ptr<MiniBatchSt
 // The gradients of the caller's inputs, after the B actions; None for an input that needs none.
 // Each is summed over the stages that used it, and concatenated over micro-batches.
 nn::Values input_gradients(const MiniBatchState& state);
+
+// [input of the model] whether it needs a gradient.
+std::vector<bool> need_gradients(const nn::Values& inputs);
+
+// After the B actions of a call without a graph of its own: gives the caller's inputs that need
+// gradients theirs, times `scale`, as backward() would. Their graphs, if they have some, are freed.
+void pass_on_input_gradients(const nn::Values& inputs, const MiniBatchState& state,
+                             double scale = 1);
 
 // Whether the calling thread is an autograd device thread. Only the thread's name tells.
 bool on_autograd_device_thread();

@@ -1,7 +1,5 @@
 #include "trestle/pipeline/execute/callers_backward.h"
 
-#include <torch/csrc/autograd/autograd.h>
-
 #include <utility>
 
 #include "trestle/base/error.h"
@@ -36,14 +34,7 @@ void CallersBackward::run_stages(PartitionedModel& model) {
   state->inputs.begin_backward();
   model.executor.run(*state, Phase::Backward);
   model.remember(*state);
-  const nn::Values gradients = input_gradients(*state);
-  torch::autograd::variable_list roots, seeds;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!state->inputs.wants_gradient[i] || !gradients[i].defined()) continue;
-    roots.push_back(inputs[i]);
-    seeds.push_back(gradients[i]);
-  }
-  if (!roots.empty()) torch::autograd::backward(roots, seeds);
+  pass_on_input_gradients(inputs, *state);
 }
 
 }  // namespace trestle::pipeline

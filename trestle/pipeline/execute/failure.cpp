@@ -47,11 +47,13 @@ void rethrow_from(const MiniBatchState& state, int rank, const schedule::Action&
     throw_out_of_memory(state, action);
   } catch (...) {
     const Pass& pass = state.at(action.stage, std::max(0, action.micro_batch)).pass;
-    rethrow_with_context(text("in stage ", action.stage, ", micro-batch ", action.micro_batch, " (",
-                              schedule::to_string(action), " on rank ", rank, ", ",
-                              device_name(state.stages[action.stage].device()),
-                              pass.input_shapes.empty() ? "" : "; stage input " + pass.input_shapes,
-                              ")"));
+    // An optimizer's step has no micro-batch.
+    const std::string micro_batch =
+        action.micro_batch < 0 ? "" : text(", micro-batch ", action.micro_batch);
+    rethrow_with_context(
+        text("in stage ", action.stage, micro_batch, " (", schedule::to_string(action), " on rank ",
+             rank, ", ", device_name(state.stages[action.stage].device()),
+             pass.input_shapes.empty() ? "" : "; stage input " + pass.input_shapes, ")"));
   }
 }
 

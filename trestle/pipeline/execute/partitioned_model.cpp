@@ -25,7 +25,7 @@ void move_layer(const nn::Layer& layer, at::Device device, at::MemoryFormat form
 
 StageList make_stages(const nn::Graph& graph, const Cut& cut, const std::vector<Device>& devices,
                       at::MemoryFormat format, const std::vector<int>& rank_of_stage,
-                      std::optional<int> own_rank) {
+                      int checkpoint_segments, std::optional<int> own_rank) {
   std::vector<Stage> stages;
   for (std::size_t s = 0; s < cut.stages.size(); ++s) {
     if (own_rank && rank_of_stage[s] != *own_rank) continue;
@@ -36,7 +36,7 @@ StageList make_stages(const nn::Graph& graph, const Cut& cut, const std::vector<
     } catch (...) {
       rethrow_with_context(text("in stage ", s));
     }
-    stages.emplace_back(graph, cut, static_cast<int>(s), device);
+    stages.emplace_back(graph, cut, static_cast<int>(s), device, checkpoint_segments);
   }
   nn::check(graph);  // new layers may share parameters across stages
   return {static_cast<int>(cut.stages.size()), std::move(stages)};
@@ -75,10 +75,12 @@ bool one_virtual_device_each(const StageList& stages, const std::vector<int>& ra
 PartitionedModel::PartitionedModel(nn::Graph model, const std::vector<int>& balance,
                                    const std::vector<Device>& devices,
                                    const std::vector<int>& rank_of_stage, int threads,
-                                   at::MemoryFormat format, std::optional<int> own_rank)
+                                   at::MemoryFormat format, int checkpoint_segments,
+                                   std::optional<int> own_rank)
     : graph(std::move(model)),
       cut(pipeline::cut(graph, balance)),
-      stages(make_stages(graph, cut, devices, format, rank_of_stage, own_rank)),
+      stages(
+          make_stages(graph, cut, devices, format, rank_of_stage, checkpoint_segments, own_rank)),
       executor(rank_count(rank_of_stage), stages, threads, own_rank),
       one_device_each(one_virtual_device_each(stages, rank_of_stage)),
       can_lend_cores(one_device_each && !own_rank) {}

@@ -20,9 +20,11 @@ class PartitionedModel {
  public:
   // Moves every layer to its stage's device and into the memory format, in place. With `own_rank`
   // only that rank's layers are made and moved, and `devices` are those of its stages.
+  // `checkpoint_segments`: of each stage.
   PartitionedModel(nn::Graph model, const std::vector<int>& balance,
                    const std::vector<Device>& devices, const std::vector<int>& rank_of_stage,
-                   int threads, at::MemoryFormat format, std::optional<int> own_rank = {});
+                   int threads, at::MemoryFormat format, int checkpoint_segments = 0,
+                   std::optional<int> own_rank = {});
 
   const nn::Graph graph;
   const Cut cut;

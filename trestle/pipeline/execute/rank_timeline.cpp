@@ -54,6 +54,8 @@ schedule::Timeline gather_timeline(const comm::Group& group, schedule::Timeline 
   result.events.clear();
   result.memory.clear();
   result.peak_bytes.assign(static_cast<std::size_t>(result.rank_count), 0);
+  for (int rank = 0; rank < group.size(); ++rank)
+    if (group.ranks()[static_cast<std::size_t>(rank)] != rank) result.world_ranks = group.ranks();
   for (const auto& [rank_begin, events, memory, peaks] : all) {
     const double shift = rank_begin - first;
     for (schedule::Event event : events) {

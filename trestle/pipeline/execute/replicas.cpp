@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace trestle::pipeline {
@@ -36,6 +37,13 @@ ReplicaShare share_of_replica(const comm::Group& replicas, int micro_batches, do
   }
   share.of_weight = total == 0 ? 0 : weight / total;
   return share;
+}
+
+int fewest_micro_batches(const comm::Group& replicas, int own) {
+  if (!replicas.valid()) return own;
+  for (const auto& row : gather_numbers(replicas, {static_cast<double>(own)}))
+    own = std::min(own, static_cast<int>(row[0]));
+  return own;
 }
 
 WeightedLoss mean_over_replicas(const comm::Group& replicas, nn::Loss::Kind kind,

@@ -22,6 +22,9 @@ struct ReplicaShare {
 // ranks of the last stage.
 ReplicaShare share_of_replica(const comm::Group& replicas, int micro_batches, double weight);
 
+// The least number of micro-batches that a replica has.
+int fewest_micro_batches(const comm::Group& replicas, int own);
+
 struct WeightedLoss {
   double loss = 0, weight = 0;
 };

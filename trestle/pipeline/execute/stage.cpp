@@ -62,13 +62,18 @@ class OwnNewGradients {
 
 }  // namespace
 
-Stage::Stage(const nn::Graph& graph, const Cut& cut, int index, at::Device device)
+Stage::Stage(const nn::Graph& graph, const Cut& cut, int index, at::Device device,
+             int checkpoint_segments)
     : graph_(graph),
       plan_(cut.stages[index]),
       index_(index),
       device_(device),
       is_last_(index + 1 == static_cast<int>(cut.stages.size())),
-      segment_(graph, plan_.first_layer, plan_.last_layer, plan_.inputs,
+      segment_({std::shared_ptr<const nn::Graph>(), &graph},
+               {.first = plan_.first_layer, .last = plan_.last_layer},
+               nn::cut_evenly({.first = plan_.first_layer, .last = plan_.last_layer},
+                              checkpoint_segments),
+               plan_.inputs,
                outputs_of(plan_, is_last_ ? cut.model_outputs : std::vector<ValueId>())),
       modules_(nn::ModuleState::of(graph, plan_.first_layer, plan_.last_layer)),
       output_gradients_(std::make_shared<OutputGradients>()) {

@@ -16,6 +16,7 @@
 #include "trestle/nn/snapshot.h"
 #include "trestle/pipeline/execute/cut.h"
 #include "trestle/pipeline/transport/stage_value.h"
+#include "trestle/recompute/checkpointed_segment.h"
 
 namespace trestle::pipeline {
 
@@ -46,7 +47,9 @@ struct Pass {
 class Stage {
  public:
   // The layers' modules must exist and be on `device`: the stage looks up parameters and buffers.
-  Stage(const nn::Graph& graph, const Cut& cut, int index, at::Device device);
+  // The layers are recomputed in `checkpoint_segments` segments; 0 = none is.
+  Stage(const nn::Graph& graph, const Cut& cut, int index, at::Device device,
+        int checkpoint_segments);
 
   // Throws StateError, with the layer's name, if a parameter or buffer is no longer on the stage's
   // device. A cast to another dtype is allowed.
@@ -122,7 +125,8 @@ class Stage {
   int index_;
   at::Device device_;
   bool is_last_;
-  nn::Segment segment_;  // outputs: plan.outputs, then on the last stage the model's outputs
+  nn::CheckpointedSegment
+      segment_;  // outputs: plan.outputs, then on the last stage the model's outputs
   nn::ModuleState modules_;
   std::shared_ptr<nn::Boundary> boundary_;
   std::shared_ptr<OutputGradients> output_gradients_;

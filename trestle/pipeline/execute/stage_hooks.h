@@ -9,7 +9,18 @@ namespace torch::optim {
 class Optimizer;
 }
 
+namespace trestle::nn {
+struct Graph;
+}
+
 namespace trestle::pipeline {
+
+// The micro-batches between UNSHARD and RESHARD.
+struct StageUse {
+  enum class Kind { Step, Evaluation };
+  Kind kind = Kind::Step;
+  int micro_batches = 1;  // of this rank
+};
 
 // The steps of data parallelism: several pipelines share a mini-batch (PipelineOptions::replicas),
 // and shard or reduce a stage's parameters and gradients. The pipeline calls it,
@@ -19,12 +30,23 @@ namespace trestle::pipeline {
 class StageHooks {
  public:
   virtual ~StageHooks() = default;
+  // Once, before the pipeline cuts the model: may wrap the layers' forwards.
+  virtual void wrap_layers(nn::Graph& graph) = 0;
+  // Whether all replicas must split their shares of a step into equal numbers of micro-batches.
+  virtual bool needs_equal_micro_batches() const = 0;
   // UNSHARD and RESHARD: before the first and after the last use of the stage's parameters in a
   // step or an evaluation.
-  virtual void unshard(int stage) = 0;
+  virtual void unshard(int stage, const StageUse& use) = 0;
   virtual void reshard(int stage) = 0;
+  // A step or an evaluation failed: forgets what it has begun, in place of RESHARD.
+  virtual void abandon(int stage) = 0;
+  // After the forwards of an evaluation, before the stages' RESHARDs: takes part in forwards that
+  // only other replicas run. `stages`: those of this process, in order.
+  virtual void end_forwards(const std::vector<int>& stages) = 0;
   // Before the stage's last backward of a step: gradients may be reduced while it runs.
   virtual void before_last_backward(int stage) = 0;
+  // After each backward of the stage.
+  virtual void after_backward(int stage) = 0;
   // REDUCE_GRAD: returns when the stage's gradients are those of the whole mini-batch.
   virtual void reduce_gradients(int stage) = 0;
   // NORM, for all stages of a rank: the p-norms of the gradients of parameters(). For a gradient

@@ -85,7 +85,13 @@ MeasuredOutputs measure_once(const ProfiledStage& profiled, simulate::StageCost&
   MeasuredOutputs result = measure_outputs(stage, std::move(produced));
   cost.saved = std::max<Bytes>(0, current(stage) - before);
   cost.transient_forward = std::max<Bytes>(0, most - before - cost.saved);
+  // For a whole-batch loss a step keeps the outputs until its end; `saved` has them until B's end.
+  nn::Values outputs;
+  if (profiled.whole_batch_loss())
+    for (const auto& output : pass.model_outputs)
+      outputs.push_back(output.defined() ? output.detach() : output);
   cost.transient_backward = measure_backward(profiled, pass, &result.input_gradients);
+  outputs.clear();
   for (auto& gradient : result.input_gradients) gradient = on_cpu(gradient);
   return result;
 }

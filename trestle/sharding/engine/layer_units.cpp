@@ -16,33 +16,38 @@ using TiedName = std::pair<int, std::string>;  // (layer, its parameter's name)
 
 class LayerUnits {
  public:
-  LayerUnits(nn::Graph& graph, ShardEngine& engine)
-      : graph_(graph),
+  LayerUnits(const LayerRange& layers, ShardEngine& engine)
+      : layers_(layers),
+        graph_(layers.graph),
         engine_(engine),
         choice_(engine.options().units.names),
-        unit_of_layer_(graph.layers.size()) {
-    for (const auto& tie : graph_.ties) tied_.insert({tie.owner, tie.owner_parameter});
+        unit_of_layer_(graph_.layers.size()) {
+    for (const auto& tie : graph_.ties)
+      if (contains(tie.layer)) ties_.push_back(tie);
+    for (const auto& tie : ties_) tied_.insert({tie.owner, tie.owner_parameter});
   }
 
-  void make() {
-    for (std::size_t layer = 0; layer < graph_.layers.size(); ++layer)
+  std::vector<LayerUnit> make() {
+    for (std::size_t layer = layers_.first; layer < layers_.last; ++layer)
       if (graph_.layers[layer].module) add_layer(layer);
     close_unit();
+    for (std::size_t layer = 0; layer < graph_.layers.size(); ++layer)
+      if (!contains(static_cast<int>(layer))) choice_.note_elsewhere(graph_.layers[layer].name);
     choice_.check();
     add_tied_groups();
-  }
-
-  std::vector<std::size_t> hook() const {
-    std::vector<std::size_t> order;
-    for (std::size_t layer = 0; layer < graph_.layers.size(); ++layer) {
-      if (!unit_of_layer_[layer]) continue;
-      order.push_back(*unit_of_layer_[layer]);
-      hook_layer(layer);
-    }
-    return order;
+    std::vector<LayerUnit> result;
+    for (std::size_t layer = layers_.first; layer < layers_.last; ++layer)
+      if (unit_of_layer_[layer])
+        result.push_back({.layer = layer, .unit = *unit_of_layer_[layer], .after = after(layer)});
+    return result;
   }
 
  private:
+  bool contains(int layer) const {
+    const auto number = static_cast<std::size_t>(layer);
+    return number >= layers_.first && number < layers_.last;
+  }
+
   void add_layer(std::size_t number) {
     const nn::Layer& layer = graph_.layers[number];
     const auto module = layer.module.make();
@@ -50,9 +55,9 @@ class LayerUnits {
     engine_.precision().add_module(*module, layer.name);
     close_before(layer.name, *module);
     const NamedTensors own = each_once(layer.named_parameters());
-    const bool takes_tied =
-        std::any_of(graph_.ties.begin(), graph_.ties.end(),
-                    [&](const auto& tie) { return tie.layer == static_cast<int>(number); });
+    const bool takes_tied = std::any_of(ties_.begin(), ties_.end(), [&](const auto& tie) {
+      return tie.layer == static_cast<int>(number);
+    });
     if (own.empty() && !takes_tied) return;
     for (const auto& [name, tensor] : own) {
       const bool is_tied = tied_.contains({static_cast<int>(number), name});
@@ -104,7 +109,7 @@ class LayerUnits {
 
   // A unit that uses another layer's parameter gathers that parameter's group too.
   void add_tied_groups() {
-    for (const auto& tie : graph_.ties) {
+    for (const auto& tie : ties_) {
       const std::size_t unit = *unit_of_layer_[static_cast<std::size_t>(tie.layer)];
       auto& groups = engine_.builder().units().at(unit).groups;
       const std::size_t group = group_of_tied_.at({tie.owner, tie.owner_parameter});
@@ -112,27 +117,18 @@ class LayerUnits {
     }
   }
 
-  void hook_layer(std::size_t layer) const {
-    const std::size_t unit = *unit_of_layer_[layer];
-    bool last = true;
-    for (std::size_t later = layer + 1; later < unit_of_layer_.size(); ++later)
-      last &= unit_of_layer_[later] != unit;
-    const auto after = last ? ParameterUnsharder::After::Release : ParameterUnsharder::After::Keep;
-    auto& forward = graph_.layers[layer].forward;
-    forward = [&engine = engine_, unit, after,
-               inner = std::move(forward)](const nn::Values& arguments) {
-      nn::Values inputs = arguments;
-      const auto call = engine.unsharder()->begin(unit, inputs);
-      nn::Values outputs = inner(inputs);
-      engine.unsharder()->end(call, outputs, after);
-      return outputs;
-    };
+  ParameterUnsharder::After after(std::size_t layer) const {
+    for (std::size_t later = layer + 1; later < layers_.last; ++later)
+      if (unit_of_layer_[later] == unit_of_layer_[layer]) return ParameterUnsharder::After::Keep;
+    return ParameterUnsharder::After::Release;
   }
 
-  nn::Graph& graph_;
+  LayerRange layers_;
+  const nn::Graph& graph_;
   ShardEngine& engine_;
   UnitChoice choice_;
-  std::set<TiedName> tied_;  // parameters that other layers use too
+  std::vector<nn::ParameterTie> ties_;  // of these layers
+  std::set<TiedName> tied_;             // parameters that other layers use too
   std::map<TiedName, std::size_t> group_of_tied_;
   std::vector<std::optional<std::size_t>> unit_of_layer_;
   // The unit that is open.
@@ -144,10 +140,28 @@ class LayerUnits {
 
 }  // namespace
 
-std::vector<std::size_t> make_layer_units(nn::Graph& graph, ShardEngine& engine) {
-  LayerUnits units(graph, engine);
-  units.make();
-  return units.hook();
+std::vector<LayerUnit> make_layer_units(const LayerRange& layers, ShardEngine& engine) {
+  return LayerUnits(layers, engine).make();
+}
+
+std::vector<std::size_t> order_of(const std::vector<LayerUnit>& layers) {
+  std::vector<std::size_t> units;
+  for (const LayerUnit& layer : layers) units.push_back(layer.unit);
+  return units;
+}
+
+void gather_around_layers(nn::Graph& graph, const std::vector<LayerUnit>& layers,
+                          ShardEngine& engine) {
+  for (const LayerUnit& layer : layers) {
+    auto& forward = graph.layers[layer.layer].forward;
+    forward = [&engine, layer, inner = std::move(forward)](const nn::Values& arguments) {
+      nn::Values inputs = arguments;
+      const auto call = engine.unsharder()->begin(layer.unit, inputs);
+      nn::Values outputs = inner(inputs);
+      engine.unsharder()->end(call, outputs, layer.after);
+      return outputs;
+    };
+  }
 }
 
 }  // namespace trestle::sharding

@@ -86,7 +86,8 @@ void ShardEngine::finish(const NamedTensors& parameters, const NamedTensors& buf
   reducer_ = std::make_shared<GradientReducer>(groups_, ranks_, options_, driver);
   reducer_->attach();
   if (options_.level != ShardLevel::Parameters) return;
-  unsharder_ = std::make_shared<ParameterUnsharder>(groups_, units_, ranks_, reducer_, options_);
+  unsharder_ =
+      std::make_shared<ParameterUnsharder>(groups_, units_, ranks_, reducer_, options_, driver);
   reducer_->set_observer(unsharder_.get());
   unsharder_->expect(unit_order);
 }
@@ -128,7 +129,19 @@ void ShardEngine::check_not_written_twice() const {
   }
 }
 
+void ShardEngine::agree(RankHandshake::Call call) const {
+  if (options_.level == ShardLevel::None) return;
+  try {
+    RankHandshake(ranks_.all, {.call = call}).check();
+  } catch (const StateError& error) {
+    ranks_.all.fail(error.what());  // a rank in its backward compares only at the end of it
+    throw;
+  }
+}
+
 void ShardEngine::prepare_forward(int buffers_from) {
+  agree(at::GradMode::is_enabled() ? RankHandshake::Call::TrainingForward
+                                   : RankHandshake::Call::Evaluation);
   check_not_written_twice();
   rebuild_buckets();
   gather_stepped();
@@ -214,10 +227,29 @@ void ShardEngine::shards_changed() {
   if (unshards_ > 0) gather_stepped();
 }
 
+void ShardEngine::abandon_step() {
+  reducer_->abort_pass();
+  reducer_->set_sync(false);
+  for (const auto& group : groups_) {
+    group->drop_accumulated();
+    group->forget_own_gradients();
+  }
+  if (options_.level == ShardLevel::None) return;  // grad() is the program's
+  for (const auto& [name, parameter] : parameters_) parameter.mutable_grad().reset();
+}
+
+void ShardEngine::drop_zeroed_gradients() {
+  for (const auto& group : groups_)
+    if (group->trained()) group->drop_zeroed();
+}
+
 void ShardEngine::zero_grad() {
   for (const auto& [name, tensor] : stepped_) tensor.mutable_grad().reset();
   for (const auto& [name, tensor] : parameters_) tensor.mutable_grad().reset();
-  for (const auto& group : groups_) group->drop_accumulated();
+  for (const auto& group : groups_) {
+    group->drop_accumulated();
+    group->forget_own_gradients();
+  }
   reducer_->restart_step();
 }
 
@@ -265,6 +297,7 @@ ShardReport ShardEngine::report() const {
     report.gathers += group->gathers();
     report.gathers_from_neighbours += group->gathers_from_neighbours();
     report.gathered += group->gathers() * group->bytes();
+    report.gathered_from_neighbours += group->gathers_from_neighbours() * group->bytes();
   }
   return report;
 }

@@ -16,6 +16,7 @@
 #include "trestle/sharding/record/shard_recorder.h"
 #include "trestle/sharding/record/shard_report.h"
 #include "trestle/sharding/reduce/gradient_reducer.h"
+#include "trestle/sharding/reduce/rank_handshake.h"
 #include "trestle/sharding/unshard/parameter_unsharder.h"
 
 namespace trestle::sharding {
@@ -60,6 +61,8 @@ class ShardEngine {
 
   // Throws StateError for changes of the model that would give wrong gradients without an error.
   void check_unchanged() const;
+  // Above level None: ends all ranks' communication, and throws, where a rank makes another call.
+  void agree(RankHandshake::Call call) const;
   // Brings parameters and, from rank `buffers_from`, buffers up to date for a forward.
   void prepare_forward(int buffers_from);
   void broadcast_buffers(int from) const;
@@ -67,6 +70,12 @@ class ShardEngine {
   void unshard();  // until reshard(); calls nest
   void reshard();
   void shards_changed();
+  // Driver::Caller: forgets what a step that failed has begun: its reductions, and the gradients
+  // of its micro-batches.
+  void abandon_step();
+  // Driver::Caller, before a step: drops unsharded gradients whose shards' gradients the optimizer
+  // has cleared. A backward may begin with a gradient, which is then fresh.
+  void drop_zeroed_gradients();
   void zero_grad();
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options) const;
 

@@ -316,6 +316,15 @@ void FlatParameterGroup::keep_shard_gradients() {
     if (shard.grad().defined()) shard.mutable_grad() = shard.grad().clone();
 }
 
+at::Tensor FlatParameterGroup::keep_own_shard() {
+  const at::NoGradGuard no_grad;
+  const at::Tensor own = own_shard(gradients());
+  if (level_ == ShardLevel::OptimizerState) return own;
+  at::Tensor shard = own.clone();
+  drop_gradients();
+  return shard;
+}
+
 at::Tensor FlatParameterGroup::put_shard(const at::Tensor& reduced) {
   const at::NoGradGuard no_grad;
   const at::Tensor place = own_shard(gradients());

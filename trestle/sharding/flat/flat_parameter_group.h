@@ -122,6 +122,9 @@ class FlatParameterGroup {
 
   // Before a backward writes to gradients(): copies shards' gradients that lie in it.
   void keep_shard_gradients();
+  // This rank's shard of gradients(), after a hook has averaged them whole. The other gradients are
+  // freed, except at level OptimizerState.
+  at::Tensor keep_own_shard();
   // Copies a reduced shard to its place in gradients(), whose other contents are no longer needed.
   // Returns that place.
   at::Tensor put_shard(const at::Tensor& reduced);

@@ -30,15 +30,19 @@ struct GradientBucket {
 
 // Called in the backward as soon as a bucket's gradients are complete, on all ranks in the same
 // order. It begins its communication and returns a function. That function is called once for each
-// bucket, in the same order, at the end of the backward: it waits, and leaves the ranks' mean in
-// bucket.flat. An empty function means that the mean is there already. If either throws, the
-// communication of all ranks fails with that reason.
+// bucket, in the same order: it waits, and leaves the ranks' mean in bucket.flat. At level None it
+// is called at the end of the backward. At other levels, which free whole gradients, it is called
+// when the second next bucket begins. An empty function means that the mean is there already. If
+// either throws, the communication of all ranks fails with that reason.
 using AverageBucket = std::function<std::function<void()>(const GradientBucket& bucket)>;
 
-// ShardOptions::buckets.hook. It works at level None, where each rank keeps whole gradients. At
-// other levels, which reduce gradients to this rank's shard, it is a UsageError. Buckets are
-// rebuilt once, before the second step, in the order in which gradients came. So a hook that keeps
-// state for a bucket begins to do so at bucket.step 1.
+// ShardOptions::buckets.hook. It works at every level. Above level None the hook still averages
+// whole gradients over all ranks (also over both dimensions of HSDP), and each rank then keeps its
+// shard of the result. So a hook replaces the reduce-scatter, and should send less than that, as
+// PowerSGD does. At level Parameters each unit is a bucket, and all parameters must be used
+// (UnusedParameters::Refuse). At level None buckets are rebuilt once, before the second step, in
+// the order in which gradients came. So a hook that keeps state for a bucket begins to do so at
+// bucket.step 1.
 //
 //   const trestle::sharding::CommunicationHook in_two_steps{
 //       .name = "in two steps",

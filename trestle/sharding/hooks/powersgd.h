@@ -88,7 +88,9 @@ class PowerSgd {
   bool ranks_agree_ = false;
 };
 
-// PowerSGD for the buckets of a Sharded of level None. It counts reduced backwards and begins to
+// PowerSGD for the buckets of a Sharded of any level. A rank feeds back the errors of its own
+// gradients, so it keeps them whole: they cost a copy of all gradients at every level, unless
+// error_feedback is off. It counts reduced backwards and begins to
 // compress after start_iteration of them: at least 1, because buckets are rebuilt before the second
 // step (PyTorch requires 2). A checkpoint does not hold its state: a resumed training begins with
 // plain averages again.

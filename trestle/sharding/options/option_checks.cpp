@@ -15,13 +15,15 @@ void check_hook(const ShardOptions& options) {
     throw UsageError(text("the communication hook '", options.buckets.hook.name,
                           "' with ShardOptions::reproducible, which adds up in its own order"),
                      {.hint = "Leave one of them out."});
-  if (options.level == ShardLevel::None) return;
+  if (options.level != ShardLevel::Parameters ||
+      options.unused_parameters == UnusedParameters::Refuse)
+    return;
   throw UsageError(
       text("the communication hook '", options.buckets.hook.name,
-           "' averages whole gradients, but level ", to_string(options.level),
-           " reduces them to each rank's shard"),
-      {.hint = "Take level None (trestle::ddp()), or leave the hook out: precision.reduce = "
-               "at::kBFloat16 halves what is sent at every level."});
+           "' at level Parameters with UnusedParameters::",
+           options.unused_parameters == UnusedParameters::Find ? "Find" : "Static",
+           ": a rank that waits in a hook while another one skips a unit would wait for ever"),
+      {.hint = "Take level Gradients (trestle::zero2()), or train all parameters in each step."});
 }
 
 std::string describe_options(const ShardOptions& options) {

@@ -99,7 +99,7 @@ struct ShardMesh {
 struct ShardBuckets {
   Bytes size = Bytes{25} << 20;  // about this many bytes each
   Bytes first = Bytes{1} << 20;  // the first is smaller, so that communication begins early
-  // Level None: replaces the sum over ranks, as PowerSGD does (hooks/communication_hook.h).
+  // Replaces the sum over ranks, as PowerSGD does (hooks/communication_hook.h).
   sharding::CommunicationHook hook = {};
 };
 

@@ -16,9 +16,10 @@ struct ShardReport {
   Bytes reduced_over_replicas = 0;  // bytes of this rank's shards, summed over replicas
   std::int64_t gathers = 0;         // all-gathers of groups' parameters
   std::int64_t gathers_from_neighbours =
-      0;                           // of them, among the ranks of reshard_after_forward = k
-  Bytes gathered = 0;              // bytes of parameters that they gathered here
-  std::int64_t unused_checks = 0;  // reductions that found parameters without a gradient
+      0;                               // of them, among the ranks of reshard_after_forward = k
+  Bytes gathered = 0;                  // bytes of parameters that they gathered here
+  Bytes gathered_from_neighbours = 0;  // of these, from the ranks of reshard_after_forward = k
+  std::int64_t unused_checks = 0;      // reductions that found parameters without a gradient
   // At the end of the last backward, for reductions that the backward did not hide.
   double waited_seconds = 0;
 };

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "trestle/sharding/record/shard_recorder.h"
-#include "trestle/sharding/reduce/backward_handshake.h"
+#include "trestle/sharding/reduce/rank_handshake.h"
 
 namespace trestle::sharding {
 
@@ -30,7 +30,7 @@ struct BackwardPass {
   bool in_backward = false;
   std::weak_ptr<void> guard;  // expires when the backward ends, also when it throws
   std::vector<Arrivals> groups;
-  BackwardHandshake handshake;
+  RankHandshake handshake;
   ShardRecorder::Entry entry;
   std::optional<double> share;  // of this rank in the average
 };

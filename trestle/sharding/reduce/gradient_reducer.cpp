@@ -158,10 +158,10 @@ void GradientReducer::begin_pass(GradientHooks::Use use, Moment moment) {
   begin_micro_batch();
   if (pass_->sync || driver_ == Driver::Autograd)
     pass_->handshake =
-        BackwardHandshake(ranks_.all, {.backward = pass_number(),
-                                       .sync = sync_,
-                                       .weight = sync_ ? weight_ : std::optional<double>(),
-                                       .trained_hash = trained_hash()});
+        RankHandshake(ranks_.all, {.backward = pass_number(),
+                                   .sync = sync_,
+                                   .weight = sync_ ? weight_ : std::optional<double>(),
+                                   .trained_hash = trained_hash()});
   for (const std::size_t g : queue_.trained()) begin_group(g);
   has_unreduced_ = has_unreduced_ || !pass_->sync || pass_->more_micro_batches;
   if (stats_.steps == 0 && pass_->sync) observed_.clear();
@@ -542,9 +542,8 @@ int GradientReducer::micro_batches_done() const {
 void GradientReducer::restart_step() {
   const std::lock_guard lock(mutex_);
   has_unreduced_ = false;
-  if (micro_batches_done() == 0) return;
-  queue_.micro_batch_sums()->restart();
-  set_aside_.clear();
+  set_aside_.clear();  // a step that failed may have left some
+  if (micro_batches_done() > 0) queue_.micro_batch_sums()->restart();
 }
 
 }  // namespace trestle::sharding

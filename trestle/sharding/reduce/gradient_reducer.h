@@ -166,7 +166,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   bool sync_ = true;
   std::optional<double> weight_;
   std::optional<BackwardPass> pass_;
-  BackwardHandshake unchecked_handshake_;  // of the last pass, if that was inside no_sync()
+  RankHandshake unchecked_handshake_;  // of the last pass, if that was inside no_sync()
   bool has_unreduced_ = false;
   std::vector<std::pair<std::size_t, std::size_t>> observed_;
 };

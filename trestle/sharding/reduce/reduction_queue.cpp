@@ -71,7 +71,10 @@ void ReductionQueue::begin_ready(const std::function<bool(std::size_t)>& is_comp
 }
 
 void ReductionQueue::begin_all() {
-  for (; next_ < trained_.size(); ++next_) begin(trained_[next_]);
+  for (; next_ < trained_.size(); ++next_) {
+    if (hook_) bound_in_flight();
+    begin(trained_[next_]);
+  }
 }
 
 // Bounds memory where whole gradients are freed after their reduction: a rank that is ahead waits,
@@ -81,9 +84,13 @@ void ReductionQueue::begin_all() {
 // It does not wait for the sum over replicas: a rank at its end asks all ranks first which
 // parameters were used. It does not wait either where this rank may skip units: it then gathers all
 // of them before it begins their reductions.
+//
+// A hook may communicate in both its halves. So all ranks call the halves of all groups in one
+// order, also at the end of a backward.
 void ReductionQueue::bound_in_flight() {
   constexpr std::size_t most = 2;
   if (options_.level == ShardLevel::None || next_ < most) return;
+  if (hook_) return finish_hook(next_ - most);
   const bool may_skip_units = options_.unused_parameters != UnusedParameters::Refuse;
   if (may_skip_units && options_.level == ShardLevel::Parameters) return;
   const std::size_t place = next_ - most;
@@ -138,9 +145,18 @@ void ReductionQueue::begin_hook(std::size_t group) {
                                                            .step = stats_.steps});
 }
 
+void ReductionQueue::finish_hook(std::size_t place) {
+  Reduction& reduction = reductions_[trained_[place]];
+  if (std::exchange(reduction.hook_is_done, true)) return;
+  hook_->finish(static_cast<int>(place), std::exchange(reduction.wait_for_hook, {}));
+  reduction.entry.end();
+  if (options_.level != ShardLevel::None)
+    reduction.reduced = groups_[trained_[place]]->keep_own_shard();
+}
+
 // The all-reduce of shards over replicas, in the order of the reduce-scatters.
 void ReductionQueue::sum_over_replicas(Wait wait) {
-  if (!ranks_.replicate.valid() || ends_ == Ends::MicroBatch) return;
+  if (!ranks_.replicate.valid() || hook_ || ends_ == Ends::MicroBatch) return;
   for (; next_over_replicas_ < next_; ++next_over_replicas_) {
     const std::size_t group = trained_[next_over_replicas_];
     Reduction& reduction = reductions_[group];
@@ -155,10 +171,9 @@ void ReductionQueue::sum_over_replicas(Wait wait) {
 void ReductionQueue::wait() {
   sum_over_replicas(Wait::Yes);
   for (const std::size_t g : trained_) reductions_[g].work.wait();
-  for (std::size_t i = 0; i < trained_.size(); ++i) {
-    Reduction& reduction = reductions_[trained_[i]];
-    if (hook_) hook_->finish(static_cast<int>(i), reduction.wait_for_hook);
-    reduction.entry.end();
+  for (std::size_t place = 0; place < trained_.size(); ++place) {
+    if (hook_) finish_hook(place);
+    reductions_[trained_[place]].entry.end();
   }
 }
 

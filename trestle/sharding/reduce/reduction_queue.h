@@ -22,7 +22,8 @@ namespace trestle::sharding {
 // is the order of the groups, on all ranks: a group waits until the groups before it have begun.
 //
 // Level None all-reduces. The other levels reduce-scatter over the ranks that shard the model, and
-// all-reduce each shard over its replicas.
+// all-reduce each shard over its replicas. A communication hook averages whole gradients over all
+// ranks instead, and above level None each rank then keeps its shard of them.
 class ReductionQueue {
  public:
   // `stats` is updated and outlives the queue.
@@ -65,11 +66,13 @@ class ReductionQueue {
     comm::Work over_shards;  // the reduce-scatter
     ShardRecorder::Entry entry;
     std::function<void()> wait_for_hook;
+    bool hook_is_done = false;
   };
   enum class Wait : std::uint8_t { No, Yes };
 
   void begin(std::size_t group);
   void begin_hook(std::size_t group);
+  void finish_hook(std::size_t place);
   bool add_micro_batch(std::size_t group);
   void bound_in_flight();
   void put_in_place(std::size_t group);

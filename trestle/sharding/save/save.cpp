@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -90,55 +91,68 @@ class ShardReader {
     saved_.check_weights(model, others);
   }
 
-  void read_weights() const {
+  // Reads and checks everything. Nothing is changed.
+  void stage(const torch::optim::Optimizer* optimizer) {
+    stage_weights();
+    if (optimizer) stage_optimizer(*optimizer);
+    stage_gradients();
+  }
+
+  // Replaces the optimizer's state. Throws for an unknown field, and changes nothing then.
+  void write_optimizer(torch::optim::Optimizer& optimizer) const {
+    optim::load_optimizer_state(optimizer, names_, state_);
+  }
+
+  void write_model(ShardEngine& engine) {
+    weights_.write();
+    engine.zero_grad();  // the old gradients belong to the old weights
+    for (auto& [parameter, gradient] : gradients_) parameter.mutable_grad() = gradient;
+  }
+
+ private:
+  void stage_weights() {
     std::vector<CheckpointFolder::Wanted> wanted;
     for (const LocalShard& shard : own_.parameters)
       want(wanted, shard, shard.name, shard.tensor.detach());
     for (const auto& [name, tensor] : own_.buffers) wanted.push_back({name, tensor});
-    saved_.folder().read("weights", wanted);
+    weights_ = saved_.folder().stage("weights", wanted);
   }
 
-  void read_optimizer(torch::optim::Optimizer& optimizer) const {
-    const auto names = optim::names_in(optimizer, trained_);
-    const std::set<std::string> asked(names.begin(), names.end());
+  void stage_optimizer(const torch::optim::Optimizer& optimizer) {
+    names_ = optim::names_in(optimizer, trained_);
+    const std::set<std::string> asked(names_.begin(), names_.end());
     std::vector<CheckpointFolder::Wanted> wanted;
-    NamedTensors state;
     for (const auto& stored : saved_.folder().tensors("optimizer")) {
       const std::string parameter = stored.name.substr(0, stored.name.rfind('.'));
       if (!asked.contains(parameter)) continue;
       const LocalShard& shard = *shards_.at(parameter);
       const auto options = shard.tensor.options().requires_grad(false);
       if (stored.type == at::kLong && stored.shape.empty()) {  // the number of steps
-        state.emplace_back(stored.name, at::empty({}, at::kLong));
-        wanted.push_back({stored.name, state.back().second});
+        state_.emplace_back(stored.name, at::empty({}, at::kLong));
+        wanted.push_back({stored.name, state_.back().second});
         continue;
       }
       check_stored_shape(stored, shard);
-      state.emplace_back(stored.name,
-                         at::empty_like(shard.tensor, options.dtype(stored.type).device(at::kCPU)));
-      want(wanted, shard, stored.name, state.back().second);
+      state_.emplace_back(
+          stored.name, at::empty_like(shard.tensor, options.dtype(stored.type).device(at::kCPU)));
+      want(wanted, shard, stored.name, state_.back().second);
     }
     saved_.folder().read("optimizer", wanted);
-    optim::load_optimizer_state(optimizer, names, state);
   }
 
-  void read_gradients(ShardEngine& engine) const {
+  void stage_gradients() {
     std::vector<CheckpointFolder::Wanted> wanted;
-    std::vector<std::pair<at::Tensor, at::Tensor>> gradients;
     for (const auto& stored : saved_.folder().tensors("gradients")) {
       const auto found = shards_.find(stored.name);
       if (found == shards_.end() || !found->second->tensor.requires_grad()) continue;
       const LocalShard& shard = *found->second;
       check_stored_shape(stored, shard);
-      gradients.emplace_back(shard.tensor, at::empty_like(shard.tensor.detach()));
-      want(wanted, shard, stored.name, gradients.back().second);
+      gradients_.emplace_back(shard.tensor, at::empty_like(shard.tensor.detach()));
+      want(wanted, shard, stored.name, gradients_.back().second);
     }
     saved_.folder().read("gradients", wanted);
-    engine.zero_grad();  // the old gradients belong to the old weights
-    for (auto& [parameter, gradient] : gradients) parameter.mutable_grad() = gradient;
   }
 
- private:
   static void want(std::vector<CheckpointFolder::Wanted>& wanted, const LocalShard& shard,
                    const std::string& name, const at::Tensor& into) {
     if (shard.is_whole) {
@@ -161,6 +175,11 @@ class ShardReader {
   const sharding::LocalShards own_;
   const NamedTensors trained_;
   std::map<std::string, const LocalShard*> shards_;
+
+  checkpoint::StagedTensors weights_;
+  std::vector<std::string> names_;  // of the optimizer's parameters
+  NamedTensors state_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;  // parameter and gradient
 };
 
 std::int64_t take_number(checkpoint::TrainState& state, const char* name, std::int64_t otherwise) {
@@ -190,6 +209,8 @@ checkpoint::TrainState load_with(const fs::path& folder, Sharded& sharded,
     progress.forwards = take_number(state, forwards_name, 0);
     reader.emplace(*saved, engine);
     reader->check(options.others);
+    const at::NoGradGuard no_grad;
+    reader->stage(optimizer);
     return saved->folder().state();
   });
   for (std::size_t rank = 1; rank < seen.size(); ++rank)
@@ -198,13 +219,12 @@ checkpoint::TrainState load_with(const fs::path& folder, Sharded& sharded,
                              " reads another checkpoint than rank ", ranks.ranks().at(0)),
                         {.file = folder.string(),
                          .hint = "All ranks must load from one folder, on a shared file system."});
+  const at::NoGradGuard no_grad;
   run_on_all_ranks(ranks, "load", [&] {
-    const at::NoGradGuard no_grad;
-    if (optimizer) reader->read_optimizer(*optimizer);
-    reader->read_weights();
-    reader->read_gradients(engine);
+    if (optimizer) reader->write_optimizer(*optimizer);
     return std::string();
   });
+  reader->write_model(engine);
   engine.shards_changed();
   sharded.set_progress(progress);
   return state;
@@ -238,16 +258,21 @@ void sharding::write_save(const fs::path& folder, const PreparedSave& save,
   checkpoint::write_training_checkpoint(folder, save.groups, save.state, saving);
 }
 
-void sharding::load_saved(const checkpoint::SavedTraining& saved, ShardedParameters& sharded,
-                          torch::optim::Optimizer* optimizer, checkpoint::SurplusTensors others) {
+std::function<void()> sharding::stage_load(const checkpoint::SavedTraining& saved,
+                                           ShardedParameters& sharded,
+                                           torch::optim::Optimizer* optimizer,
+                                           checkpoint::SurplusTensors others) {
   const at::NoGradGuard no_grad;
   ShardEngine& engine = sharded.engine();
-  const ShardReader reader(saved, engine);
-  reader.check(others);
-  if (optimizer) reader.read_optimizer(*optimizer);
-  reader.read_weights();
-  reader.read_gradients(engine);
-  engine.shards_changed();
+  const auto reader = std::make_shared<ShardReader>(saved, engine);
+  reader->check(others);
+  reader->stage(optimizer);
+  return [reader, &engine, optimizer] {
+    const at::NoGradGuard no_grad;
+    if (optimizer) reader->write_optimizer(*optimizer);
+    reader->write_model(engine);
+    engine.shards_changed();
+  };
 }
 
 void save(const fs::path& folder, const Sharded& sharded, const torch::optim::Optimizer& optimizer,

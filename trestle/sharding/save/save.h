@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 
 #include "trestle/checkpoint/save.h"
 #include "trestle/checkpoint/training_checkpoint.h"
@@ -50,8 +51,11 @@ struct ShardLoadOptions {
 // Each rank reads its shards. Returns the place in the training, from which random numbers
 // continue. The optimizer's state is replaced, or cleared where the checkpoint has none. Gradients
 // are cleared. An error of one rank is thrown on all: FileError without a checkpoint, FormatError
-// for a checkpoint that is damaged or of another model or optimizer. If names, shapes or types
-// differ, nothing has been changed.
+// for a checkpoint that is damaged or of another model or optimizer. All ranks read and check
+// everything before the first changes its weights: after an error they are the old ones. A rank
+// needs memory for its shards once more meanwhile.
+//
+// A folder of DeepSpeed's (docs/deepspeed.md) or of torch.distributed.checkpoint loads too.
 checkpoint::TrainState load(const std::filesystem::path& folder, Sharded& sharded,
                             torch::optim::Optimizer& optimizer,
                             const ShardLoadOptions& options = {});
@@ -69,9 +73,12 @@ checkpoint::TensorGroups groups_to_save(const Sharded& sharded,
 checkpoint::TensorGroups groups_to_save(const ShardedParameters& sharded,
                                         const torch::optim::Optimizer* optimizer,
                                         const SaveOptions& options);
-// The other way: reads this rank's shards. Throws only on this rank.
-void load_saved(const checkpoint::SavedTraining& saved, ShardedParameters& sharded,
-                torch::optim::Optimizer* optimizer, checkpoint::SurplusTensors others);
+// The other way: reads and checks this rank's shards. The returned function then replaces them,
+// the optimizer's state (the optimizer may be null) and the gradients. Both throw only on this
+// rank. The arguments must outlive the function.
+std::function<void()> stage_load(const checkpoint::SavedTraining& saved, ShardedParameters& sharded,
+                                 torch::optim::Optimizer* optimizer,
+                                 checkpoint::SurplusTensors others);
 
 }  // namespace sharding
 

@@ -29,18 +29,24 @@ std::vector<std::string> names_of_units(const std::vector<Unit>& units) {
 ParameterUnsharder::ParameterUnsharder(FlatParameterGroups groups, std::vector<Unit> units,
                                        const RankGroups& ranks,
                                        std::shared_ptr<GradientReducer> reducer,
-                                       const ShardOptions& options)
+                                       const ShardOptions& options, GradientReducer::Driver driver)
     : groups_(std::move(groups)),
       units_(std::move(units)),
       all_{.checked = ranks.gathers, .unchecked = ranks.gathers.with_check(comm::Check::Off)},
       reducer_(reducer),
       reshard_(options.reshard_after_forward.to_all() || options.reshard_after_forward.ranks() > 1),
-      may_skip_units_(options.unused_parameters != UnusedParameters::Refuse),
+      driver_(driver),
+      may_skip_units_(runs_stage() || options.unused_parameters != UnusedParameters::Refuse),
       states_(groups_.size()),
       order_(names_of_units(units_)) {
   if (ranks.neighbours.valid())
     neighbours_ = {.checked = ranks.neighbours,
                    .unchecked = ranks.neighbours.with_check(comm::Check::Off)};
+}
+
+void ParameterUnsharder::expect(const std::vector<std::size_t>& units) {
+  order_.expect(units);
+  if (runs_stage()) order_.take_expected();
 }
 
 // In the first step the ranks compare what they gather. Later steps follow the same order, which
@@ -53,7 +59,7 @@ comm::Check ParameterUnsharder::check() const {
 }
 
 bool ParameterUnsharder::records_order() const {
-  return in_training_forward_ && !in_autograd_backward();
+  return (in_training_forward_ || in_use_) && !in_autograd_backward();
 }
 
 void ParameterUnsharder::gather(std::size_t unit) {
@@ -84,8 +90,17 @@ void ParameterUnsharder::gather_ahead(std::size_t place, Direction direction) {
 void ParameterUnsharder::release(std::size_t group) {
   if (states_[group].holders > 0 || unshards_ > 0 || pass_.gathers_all || comes_again(group))
     return;
+  // The micro-batches of one use compute with the same parameters.
+  const bool is_last = states_[group].complete && (!in_use_ || in_last_backward());
+  if (in_use_ && !reshard_ && !is_last) return;
   groups_[group]->release();
-  if (states_[group].complete) groups_[group]->forget_neighbours();
+  if (is_last) groups_[group]->forget_neighbours();
+}
+
+// A stage reduces its gradients in the last backward of a step. No forward follows.
+bool ParameterUnsharder::in_last_backward() const {
+  const auto reducer = reducer_.lock();
+  return reducer && reducer->sync();
 }
 
 void ParameterUnsharder::release_until_backward(std::size_t group) {
@@ -125,6 +140,44 @@ void ParameterUnsharder::refresh() {
     for (const auto& group : groups_) group->wait_gathered();
 }
 
+// A pipeline's stage.
+
+void ParameterUnsharder::begin_use() {
+  const std::lock_guard lock(mutex_);
+  in_use_ = true;
+  stage_backward_ended_ = false;
+  for (GroupState& state : states_) state = {};  // of a step that failed
+  pass_ = {};
+  refresh();
+}
+
+void ParameterUnsharder::end_use() {
+  const std::lock_guard lock(mutex_);
+  in_use_ = false;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    release(g);
+    groups_[g]->forget_neighbours();
+  }
+}
+
+void ParameterUnsharder::end_stage_backward() {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(stage_backward_ended_, false)) return;
+  gather_skipped(0);
+  pass_ended();
+}
+
+// A checkpointed layer runs again where its backward begins.
+void ParameterUnsharder::note_recomputation(std::size_t unit) {
+  for (std::size_t place = pass_.now.value_or(order_.size()); place-- > 0;) {
+    if (order_[place].begins || order_[place].unit != unit) continue;
+    gather_skipped(place + 1);
+    pass_.skipped = std::min(pass_.skipped.value_or(order_.size()), place);
+    pass_.now = place;
+    return;
+  }
+}
+
 // Forwards.
 
 void ParameterUnsharder::begin_model() {
@@ -158,6 +211,11 @@ void ParameterUnsharder::begin_alone(std::size_t unit) {
 
 void ParameterUnsharder::note_begin(Call& call) {
   if (!records_order()) return;
+  if (runs_stage()) {
+    if (order_.next_place() == order_.size()) order_.begin_forward();  // the next micro-batch
+    call.begun = order_.note({.unit = call.unit, .begins = true});
+    return;
+  }
   call.begun = order_.note({.unit = call.unit, .begins = true, .trains = call.trains});
   const std::uint64_t checkpointed = nn::checkpointed_call();
   if (checkpointed > 0 && checkpointed == checkpointed_in_) recomputed_together_ = true;
@@ -172,6 +230,7 @@ std::shared_ptr<ParameterUnsharder::Call> ParameterUnsharder::begin(
   auto call = std::make_shared<Call>(weak_from_this(), unit);
   if (in_autograd_backward()) {
     gather_whole_pass();
+    if (runs_stage()) note_recomputation(unit);
     gather(unit);
     wait(unit);
     return call;
@@ -225,8 +284,10 @@ void ParameterUnsharder::end(const std::shared_ptr<Call>& call, std::vector<at::
   const bool keep = after == After::Keep;
   const bool units_inside = call->begun && order_.next_place() > *call->begun + 1;
   if (call->begun) {
-    const std::size_t place =
-        order_.note({.unit = call->unit, .begins = false, .trains = call->trains, .keep = keep});
+    const std::size_t place = order_.note({.unit = call->unit,
+                                           .begins = false,
+                                           .trains = call->trains || runs_stage(),
+                                           .keep = keep});
     if (call->trains) call->ended = place;
   }
   call->running = false;
@@ -353,6 +414,7 @@ void ParameterUnsharder::backward_ended() {
   gather_skipped(0);
   backward_entry_.end();
   note_backward();
+  stage_backward_ended_ = runs_stage();
 }
 
 // Records what this backward did, for shadow_backward(). A call may have no backward, because the
@@ -374,7 +436,7 @@ void ParameterUnsharder::pass_ended() {
   pass_ = {};
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     release(g);
-    groups_[g]->forget_neighbours();
+    if (!in_use_) groups_[g]->forget_neighbours();
   }
 }
 

@@ -25,11 +25,17 @@ namespace trestle::sharding {
 // A group may belong to several units, where layers share a parameter: it is released when no unit
 // needs it. A unit that is recomputed inside a backward (activation checkpointing) only gathers:
 // the backward releases.
+//
+// With Driver::Caller the units are the layers of a pipeline's stage, in a known order. Between
+// begin_use() and end_use() the stage runs the forwards of several micro-batches, with a graph or
+// without one, and a backward of each in any order. All ranks run equal numbers of both in the same
+// order.
 class ParameterUnsharder final : public GradientReducer::Observer,
                                  public std::enable_shared_from_this<ParameterUnsharder> {
  public:
   ParameterUnsharder(FlatParameterGroups groups, std::vector<Unit> units, const RankGroups& ranks,
-                     std::shared_ptr<GradientReducer> reducer, const ShardOptions& options);
+                     std::shared_ptr<GradientReducer> reducer, const ShardOptions& options,
+                     GradientReducer::Driver driver);
 
   // One forward of a unit. A call that is destroyed without end(), because the forward threw,
   // releases the parameters.
@@ -45,10 +51,17 @@ class ParameterUnsharder final : public GradientReducer::Observer,
   void begin_model();  // the next unit is the model's first one
   void end_model();    // the end of that forward
   // The units of the layers in the order of a forward, if it is known before the first one.
-  void expect(const std::vector<std::size_t>& units) { order_.expect(units); }
+  void expect(const std::vector<std::size_t>& units);
   // On a rank without samples: gathers what the active ranks gather in a forward and in a backward.
   void shadow_forward();
   void shadow_backward();
+  // Driver::Caller, around the micro-batches of a step or an evaluation. The shards may have
+  // changed before.
+  void begin_use();
+  void end_use();
+  // Driver::Caller, after each backward, also one that computed no gradient here: other ranks may
+  // have gathered units in it.
+  void end_stage_backward();
   void set_recorder(ShardRecorder recorder);
   void unshard_all();  // until reshard_all(); calls nest
   void reshard_all();
@@ -80,6 +93,7 @@ class ParameterUnsharder final : public GradientReducer::Observer,
   void gather_whole_pass();
   void wait(std::size_t unit);
   void release(std::size_t group);
+  bool in_last_backward() const;
   void release_until_backward(std::size_t group);
 
   void begin_alone(std::size_t unit);
@@ -88,8 +102,10 @@ class ParameterUnsharder final : public GradientReducer::Observer,
   void watch_output(const std::shared_ptr<Call>& call, const at::Tensor& output);
   bool records_order() const;
   comm::Check check() const;
+  bool runs_stage() const { return driver_ == GradientReducer::Driver::Caller; }
 
   void begin_backward(const std::shared_ptr<Call>& call);
+  void note_recomputation(std::size_t unit);
   void input_done(const std::shared_ptr<Call>& call);
   void note_backward();
   bool has_backward(std::size_t place) const;
@@ -103,8 +119,11 @@ class ParameterUnsharder final : public GradientReducer::Observer,
   GatherGroups neighbours_;  // of reshard_after_forward = k
   std::weak_ptr<GradientReducer> reducer_;
   bool reshard_;
-  bool may_skip_units_;  // a backward may leave units out, on some ranks
-  int unshards_ = 0;     // calls of unshard_all()
+  GradientReducer::Driver driver_;
+  bool may_skip_units_;                // a backward may leave units out, on some ranks
+  bool in_use_ = false;                // between begin_use() and end_use()
+  bool stage_backward_ended_ = false;  // since end_stage_backward()
+  int unshards_ = 0;                   // calls of unshard_all()
   std::recursive_mutex mutex_;
   std::vector<GroupState> states_;
   std::vector<std::shared_ptr<Call>> in_backward_;

@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <cctype>
 #include <typeinfo>
 #include <utility>
 
@@ -44,6 +45,15 @@ std::optional<UnitChoice::Match> UnitChoice::match(const std::string& name,
     if (!match) match = {.number = i, .by_prefix = by_prefix};
   }
   return match;
+}
+
+void UnitChoice::note_elsewhere(const std::string& name) {
+  known_.push_back(name);
+  for (std::size_t i = 0; i < wanted_.size(); ++i) {
+    const bool may_be_type = std::isupper(static_cast<unsigned char>(wanted_[i].front())) != 0 ||
+                             wanted_[i].find("::") != std::string::npos;
+    if (may_be_type || name == wanted_[i] || name.starts_with(wanted_[i] + ".")) found_[i] = true;
+  }
 }
 
 void UnitChoice::check() const {

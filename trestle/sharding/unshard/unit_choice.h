@@ -25,6 +25,8 @@ class UnitChoice {
   };
   // Remembers the module for check().
   std::optional<Match> match(const std::string& name, const torch::nn::Module& module);
+  // Remembers a layer of another stage, whose module does not exist here. Types may exist there.
+  void note_elsewhere(const std::string& name);
   // Throws UsageError, with the nearest name, for a wanted name that matched no module.
   void check() const;
 

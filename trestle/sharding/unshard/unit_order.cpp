@@ -15,6 +15,11 @@ void UnitOrder::expect(const std::vector<std::size_t>& units) {
   }
 }
 
+void UnitOrder::take_expected() {
+  events_ = expected_;
+  known_ = true;
+}
+
 void UnitOrder::begin_forward() {
   if (!known_) events_.clear();
   place_ = 0;

@@ -25,6 +25,9 @@ class UnitOrder {
   // The order of a model whose layers use these units, known before its first forward.
   void expect(const std::vector<std::size_t>& units);
 
+  // The expected order is the recorded one.
+  void take_expected();
+
   void begin_forward();  // forgets the recording of a forward that threw
   void end_training_forward() { known_ = true; }
   // The next event of this forward. Returns its place. Throws StateError where the first forward

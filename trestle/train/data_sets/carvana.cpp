@@ -36,6 +36,7 @@ data::SynthesizeCarvanaOptions carvana_options(const Synthesis& wanted) {
 }
 
 std::string synthesize_carvana(const Synthesis& wanted) {
+  refuse_depth(wanted, "images");
   data::synthesize_carvana(wanted.out, wanted.count, carvana_options(wanted));
   return text(counted(wanted.count, "image"), " to ", (wanted.out / "train_hq").string(), " and ",
               plural(wanted.count, "its mask", "their masks"), " to ",
@@ -76,7 +77,8 @@ DataSet carvana_set() {
       .metric = "dice",
       .predicts = Predicts::Mask,
       .paths = {"images", "masks"},
-      .keys = picture_keys_and({"mask_values", "mask_ignore"}),
+      .keys =
+          picture_keys_and({"mask_values", "mask_ignore", "synthesize_width", "synthesize_height"}),
       .usual_input = usual_carvana_input,
       .picture = picture_options,
       .open = open_carvana,

@@ -65,12 +65,26 @@ recipe::Recipe::Data fill_in_classification(const recipe::Recipe& recipe, Progre
   return data;
 }
 
+void check_part(const recipe::Recipe& recipe, const fs::path& folder,
+                std::vector<std::string>& classes, data::CheckReport& report,
+                const data::CheckProgress& progress) {
+  const data::ClassificationDataset part(
+      data::check_class_folders(folder, classes, report.problems), picture_options(recipe));
+  if (folder == parts_of(recipe.data.folder).training)
+    report.notes.push_back("classes: " + describe_counts(part));
+  classes = part.classes();
+  for (const std::string& name : classes) note_skipped_files(folder / name, report);
+  data::check_examples(part, classes_to_check(recipe, std::ssize(classes)), report, progress);
+}
+
 data::CheckReport check_classification(const recipe::Recipe& recipe,
                                        const data::CheckProgress& progress) {
   data::CheckReport report;
   try {
-    report.notes.push_back("classes: " + describe_counts(training_part(recipe)));
-    check_opened(recipe, open_classification(recipe), report, progress);
+    const Parts parts = parts_of(recipe.data.folder);
+    std::vector<std::string> classes = recipe.data.class_names;
+    check_part(recipe, parts.training, classes, report, progress);
+    if (parts.validation) check_part(recipe, *parts.validation, classes, report, progress);
   } catch (const Error& error) {
     report.problems.emplace_back(error.what());
   }

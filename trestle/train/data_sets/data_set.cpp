@@ -6,6 +6,8 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/data/files/listing.h"
+#include "trestle/data/segmentation.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_sets/data_sets.h"
 
@@ -68,28 +70,85 @@ std::string data_set_names(const UserParts& own) {
   return join(names, ", ");
 }
 
+namespace {
+
+// Describes the numbers of targets in the report.
+void describe_targets(data::CheckReport& report) {
+  if (report.ignored == 0) return;
+  const std::string words = data::describe_ignored(report.ignored, report.targets);
+  if (report.ignored < report.targets)
+    report.notes.push_back("targets: " + words);
+  else
+    report.problems.push_back(words + ": no target is left to learn from");
+}
+
+}  // namespace
+
 data::CheckReport check_data(const recipe::Recipe& recipe, const data::CheckProgress& progress,
                              const UserParts& own) {
   const DataSet set = find_data_set(recipe.data.name, own);
-  if (set.check) return set.check(recipe, progress);
   data::CheckReport report;
   try {
-    check_opened(recipe, set.open(recipe), report, progress);
+    if (set.check)
+      report = set.check(recipe, progress);
+    else
+      check_opened(recipe, set.open(recipe), report, progress);
   } catch (const Error& error) {
+    if (set.check) throw;
     report.problems.emplace_back(error.what());
   }
+  describe_targets(report);
   return report;
+}
+
+void refuse_depth(const Synthesis& wanted, const char* what) {
+  if (wanted.depth == 0) return;
+  throw UsageError(text(what, " have no depth; only volumes have slices"),
+                   {.hint = "Leave it out."});
+}
+
+void note_skipped_files(const std::filesystem::path& folder, data::CheckReport& report) {
+  if (!std::filesystem::is_directory(folder)) return;
+  for (const std::filesystem::path& file : data::skipped_files_of(folder))
+    report.notes.push_back(text("skipped ", file.string(), ", which is no picture"));
+}
+
+std::int64_t classes_to_check(const recipe::Recipe& recipe, std::int64_t in_data) {
+  const std::string& loss = recipe.train.loss;
+  const bool of_classes =
+      loss.empty() || loss.starts_with("cross_entropy") || loss.starts_with("dice");
+  if (!of_classes) return 0;
+  return recipe.model.classes > 0 ? recipe.model.classes : in_data;
 }
 
 void check_opened(const recipe::Recipe& recipe, const OpenedData& opened, data::CheckReport& report,
                   const data::CheckProgress& progress) {
-  const std::int64_t asked = recipe.model.classes;
-  const std::int64_t classes = asked > 0 ? asked : opened.classes;
+  const std::int64_t classes = classes_to_check(recipe, opened.classes);
+  if (const Examples& some = opened.training; !some.indices.empty()) {
+    try {
+      const at::Tensor input = some.dataset->get(some.indices[0]).input;
+      const std::string problem = problem_of_channels(recipe, input.unsqueeze(0));
+      if (!problem.empty() && std::ranges::find(report.problems, problem) == report.problems.end())
+        report.problems.push_back(problem);
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch)
+      // check_examples() lists it below.
+    }
+  }
   const data::Dataset* first = opened.training.dataset.get();
   data::check_examples(*first, classes, report, progress);
   const data::Dataset* second = opened.validation.dataset.get();
   if (second != nullptr && second != first)
     data::check_examples(*second, classes, report, progress);
+}
+
+std::string problem_of_channels(const recipe::Recipe& recipe, const at::Tensor& inputs) {
+  const std::int64_t asked = recipe.model.channels;
+  if (asked == 0 || inputs.dim() < 4 || inputs.dim() > 5 || inputs.size(1) == asked) return "";
+  // A model of vectors, such as "mlp", has the number of all values of an image.
+  if (inputs[0].numel() == asked) return "";
+  return text("'channels' in [model] is ", asked, ", the ",
+              inputs.dim() == 4 ? "images" : "volumes", " of '", recipe.data.name, "' have ",
+              inputs.size(1), "\n  Set channels = ", inputs.size(1), " in [model].");
 }
 
 bool DataSet::reads(const std::string& key) const {

@@ -11,6 +11,8 @@
 #include "trestle/data/check.h"
 #include "trestle/data/dataset.h"
 #include "trestle/data/picture.h"
+#include "trestle/data/sliding_window.h"
+#include "trestle/data/volumes.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/data_sets/user_parts.h"
 
@@ -22,7 +24,7 @@ class Progress;
 
 // The prediction of a model of the data set for one example.
 enum class Predicts {
-  Mask,   // a class for each pixel: dice, pictures of masks, `trestle predict`
+  Mask,   // a class for each pixel or voxel: dice, pictures of masks, `trestle predict`
   Class,  // one class: accuracy, pictures of examples
 };
 
@@ -36,6 +38,20 @@ struct OpenedData {
   Examples training;
   Examples validation;       // may be empty
   std::int64_t classes = 0;  // in the targets; 0 = not known
+  // All examples as an evaluation reads them, where training reads them in another way.
+  Examples everything = {};
+  std::vector<std::string> notes = {};  // facts about the data that a run prints at its start
+};
+
+// The value of [data] spacing for volumes of different spacings.
+inline constexpr const char* any_spacing = "any";
+
+// How a volume's file becomes inputs of the model, and scores become labels.
+struct VolumeReading {
+  data::VolumeNormalization normalization = data::VolumeNormalization::Volume;
+  std::vector<std::int64_t> label_values = {};  // of class 0, 1, ...; empty: class ids
+  std::string spacing;                          // as by data::spacing_in_words(), or any_spacing
+  data::SlidingWindowOptions windows = {};
 };
 
 // The options of `trestle data synthesize`. `out` must not exist, or be empty.
@@ -43,6 +59,7 @@ struct Synthesis {
   std::filesystem::path out;
   std::int64_t count = 0;
   int width = 0, height = 0;  // of images; 0 = the data set's own size, the only one for digits
+  int depth = 0;              // slices of volumes; 0 = the data set's own number
   std::uint64_t seed = 42;
   std::function<void(std::int64_t, std::int64_t)> progress = {};  // called with (done, all)
 };
@@ -72,6 +89,8 @@ struct DataSet {
   std::function<std::vector<std::int64_t>(const recipe::Recipe&)> usual_input = {};
   // How an image file becomes an input of the model; null for data that are not image files.
   std::function<data::PictureOptions(const recipe::Recipe&)> picture = {};
+  // How a volume's file becomes inputs of the model; null for data that are not volumes.
+  std::function<VolumeReading(const recipe::Recipe&)> volume = {};
   // The names of the classes 0, 1, ..., where they are known.
   std::function<std::vector<std::string>(const recipe::Recipe&)> class_names = {};
   // Opens the data of the recipe. Throws UsageError for missing folders, FormatError for bad files.
@@ -105,6 +124,10 @@ std::string data_set_names(const UserParts& own = {});
 // `trestle data check`: reads the recipe's data.
 data::CheckReport check_data(const recipe::Recipe& recipe, const data::CheckProgress& progress,
                              const UserParts& own = {});
+
+// The message if the images of `inputs`, [N, C, H, W], do not have the channels that [model] names;
+// "" otherwise.
+std::string problem_of_channels(const recipe::Recipe& recipe, const at::Tensor& inputs);
 
 // How the recipe reads image files: with 3 channels unless [model] sets them.
 data::PictureOptions picture_options(const recipe::Recipe& recipe);

@@ -48,6 +48,7 @@ data::SynthesizeMnistOptions mnist_options(const Synthesis& wanted) {
 }
 
 std::string synthesize_mnist(const Synthesis& wanted) {
+  refuse_depth(wanted, "digits");
   if (wanted.width != 0 || wanted.height != 0)
     throw UsageError("digits are 28 x 28 pixels, they take no other width or height");
   data::synthesize_mnist(wanted.out, wanted.count, mnist_options(wanted));

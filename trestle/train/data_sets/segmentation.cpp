@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -81,20 +82,40 @@ OpenedData open_segmentation(const recipe::Recipe& recipe) {
 }
 
 // As fill_in_segmentation(), for a check: a mask that cannot be read is added to the report's
-// problems and removed from the pairs.
-recipe::Recipe with_values(const recipe::Recipe& recipe, std::vector<data::ImagePair>& pairs,
-                           data::CheckReport& report) {
+// problems and removed from the pairs. Returns nothing if the values do not fit the classes, which
+// is added too.
+std::optional<recipe::Recipe> with_values(const recipe::Recipe& recipe,
+                                          std::vector<data::ImagePair>& pairs,
+                                          data::CheckReport& report) {
   recipe::Recipe known = recipe;
   if (!known.data.mask_values.empty()) return known;
   const data::MaskCensus census =
       data::count_mask_values(masks_of(pairs), static_cast<int>(recipe.data.workers));
   for (const auto& [mask, problem] : census.problems) report.problems.push_back(problem);
   std::erase_if(pairs, [&](const auto& pair) { return census.problems.contains(pair.mask); });
-  const auto ignored = ignored_by(recipe);
-  const auto values = data::find_mask_values(census, classes_of(recipe), ignored);
-  report.notes.push_back("classes: " + data::describe_classes(values, census, ignored));
-  known.data.mask_values = words_of(values);
-  return known;
+  try {
+    const auto ignored = ignored_by(recipe);
+    const auto values = data::find_mask_values(census, classes_of(recipe), ignored);
+    report.notes.push_back("classes: " + data::describe_classes(values, census, ignored));
+    known.data.mask_values = words_of(values);
+    return known;
+  } catch (const UsageError& error) {
+    report.problems.emplace_back(error.what());
+    return std::nullopt;
+  }
+}
+
+// Reads every image, and the masks only if their values are known.
+void check_files(const recipe::Recipe& recipe, const std::string& suffix,
+                 const std::optional<recipe::Recipe>& known, std::vector<data::ImagePair> pairs,
+                 data::CheckReport& report, const data::CheckProgress& progress) {
+  if (known) {
+    const data::SegmentationDataset dataset(std::move(pairs), segmentation_options(*known, suffix));
+    data::check_examples(dataset, 0, report, progress);
+    return;
+  }
+  const data::SegmentationDataset dataset(std::move(pairs), {.picture = picture_options(recipe)});
+  data::check_examples(dataset, 0, report, progress, data::Part::Input);
 }
 
 data::CheckReport check_segmentation(const recipe::Recipe& recipe,
@@ -124,11 +145,11 @@ data::CheckReport check_pairs(const recipe::Recipe& recipe, const std::string& s
   try {
     data::PairListing listing = data::list_pairs(recipe.data.images, recipe.data.masks, suffix);
     report.problems = std::move(listing.problems);
-    const recipe::Recipe known =
-        values == MaskValues::OfTheMasks ? with_values(recipe, listing.pairs, report) : recipe;
-    const data::SegmentationDataset dataset(std::move(listing.pairs),
-                                            segmentation_options(known, suffix));
-    data::check_examples(dataset, 0, report, progress);
+    note_skipped_files(recipe.data.images, report);
+    if (recipe.data.masks != recipe.data.images) note_skipped_files(recipe.data.masks, report);
+    const auto known = values == MaskValues::OfTheMasks ? with_values(recipe, listing.pairs, report)
+                                                        : std::optional(recipe);
+    check_files(recipe, suffix, known, std::move(listing.pairs), report, progress);
   } catch (const Error& error) {
     report.problems.emplace_back(error.what());
   }

@@ -45,18 +45,33 @@ Bytes bucket_of(const LevelsOptions& options, std::int64_t parameters) {
 ShardOptions shard_options(const LevelRow& row, const LevelsOptions& options,
                            std::int64_t parameters, at::Device device) {
   const Bytes bucket = bucket_of(options, parameters);
-  return {.level = row.level,
-          .device = device,
-          .buckets = {.size = bucket, .first = std::min(bucket, ShardOptions().buckets.first)}};
+  ShardOptions chosen{
+      .level = row.level,
+      .device = device,
+      .buckets = {.size = bucket, .first = std::min(bucket, ShardOptions().buckets.first)}};
+  if (row.level == ShardLevel::Parameters) {
+    chosen.units = options.units;
+    chosen.reshard_after_forward = options.reshard_after_forward;
+  }
+  chosen.shards_on_cpu = options.shards_on_cpu && row.level != ShardLevel::None;
+  return chosen;
 }
 
-double moved(const LevelRow& row, const ShardReport& before, const ShardReport& after, int steps) {
+// The ranks that keep a unit together between forward and backward; 1 = each rank keeps all of it.
+int neighbours_of(const LevelsOptions& options) {
+  return std::max(1, options.reshard_after_forward.ranks());
+}
+
+double moved(const LevelRow& row, int neighbours, const ShardReport& before,
+             const ShardReport& after, int steps) {
   const auto of = [&](Bytes ShardReport::*count) {
     return static_cast<double>(after.*count - before.*count) / steps;
   };
   if (row.level == ShardLevel::None)
     return 2 * in_a_ring(row.replicate) * of(&ShardReport::reduced);
-  return in_a_ring(row.shard) * (of(&ShardReport::reduced) + of(&ShardReport::gathered)) +
+  const double near = of(&ShardReport::gathered_from_neighbours);
+  return in_a_ring(row.shard) * (of(&ShardReport::reduced) + of(&ShardReport::gathered) - near) +
+         in_a_ring(neighbours) * near +
          2 * in_a_ring(row.replicate) * of(&ShardReport::reduced_over_replicas);
 }
 
@@ -128,7 +143,7 @@ LevelRow::Measured train(const LevelRow& row, const MakeNet& make_net,
   measured.rest = usage.current - before - static_cast<Bytes>(input.nbytes());
   measured.peak = usage.peak - before;
   measured.seconds = middle(seconds);
-  measured.moved = moved(row, first, trained.report(), options.steps);
+  measured.moved = moved(row, neighbours_of(options), first, trained.report(), options.steps);
   return measured;
 }
 
@@ -159,6 +174,10 @@ std::vector<LevelRow> levels_on_paper(std::int64_t parameters, const LevelsOptio
     row.formula.moved = level == ShardLevel::None ? 2 * weights * in_a_ring(replicate)
                                                   : passes * weights * in_a_ring(shard) +
                                                         2 * weights / shard * in_a_ring(replicate);
+    // A backward gathers parameters from fewer ranks, or from none.
+    if (level == ShardLevel::Parameters && !options.reshard_after_forward.to_all() &&
+        neighbours_of(options) < shard)
+      row.formula.moved -= weights * (in_a_ring(shard) - in_a_ring(neighbours_of(options)));
     rows.push_back(row);
   };
   add("plain", "", ShardLevel::None, 1, 1, 8 + states, 0, 0);

@@ -28,6 +28,10 @@ struct LevelsOptions {
   // As ShardOptions::buckets.size; 0 = 25 MiB or an eighth of the weights, whichever is less, so
   // that there are several buckets.
   Bytes bucket = 0;
+  // Level Parameters, as in ShardOptions.
+  ShardUnits units = {};
+  Reshard reshard_after_forward = true;
+  bool shards_on_cpu = false;
 };
 
 struct LevelRow {

@@ -11,6 +11,7 @@
 #include "trestle/data/files/npy.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_sets/data_set.h"
+#include "trestle/train/nonfinite_data.h"
 #include "trestle/train/predict/run_weights.h"
 #include "trestle/train/progress/progress.h"
 #include "trestle/train/run_folder/json_number.h"
@@ -85,6 +86,7 @@ EvaluateResult evaluate(RunWeights& weights, const EvaluateOptions& options) {
       pipeline = make_trained_pipeline(weights, model, devices, batch.inputs, &trained_for);
     }
     with_inputs_named(recipe, batch.inputs, [&] { judged.add(*pipeline, task, batch); });
+    refuse_nonfinite_validation(judged.loss.sum, batch, RunRanks(), *pipeline, nullptr);
     if (options.progress) options.progress(batch.index + 1, task.validation->batches());
   }
   result.epoch = trained_for.epochs;

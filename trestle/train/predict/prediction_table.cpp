@@ -77,6 +77,7 @@ std::string to_json(const PredictResult& result) {
   for (std::size_t i = 0; i < result.images.size(); ++i) {
     ordered_json line = {{"file", result.images[i].string()}};
     if (i < result.masks.size()) line["mask"] = result.masks[i].string();
+    if (i < result.pictures.size()) line["picture"] = result.pictures[i].string();
     if (i < result.classes.size()) {
       const PredictedClasses& classes = result.classes[i];
       line.update(to_object(classes.at(0)));

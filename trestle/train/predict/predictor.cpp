@@ -5,7 +5,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -17,8 +16,12 @@
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/files/listing.h"
 #include "trestle/data/segmentation.h"
+#include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_sets/data_set.h"
+#include "trestle/train/predict/output_folder.h"
 #include "trestle/train/predict/run_weights.h"
+#include "trestle/train/predict/volume_predictor.h"
+#include "trestle/train/run_folder/result_files.h"
 #include "trestle/train/setup.h"
 
 namespace trestle::train {
@@ -32,36 +35,32 @@ constexpr const char* table_name = "predictions.csv";
 // <out>/<stem>_mask.png. Two images with one stem ("a.jpg", "a.png"; then "a.jpg.png" too) keep
 // their whole names.
 std::vector<fs::path> mask_files(const std::vector<fs::path>& images, const fs::path& out) {
-  std::vector<std::string> names;
-  for (const fs::path& image : images) names.push_back(image.stem().string());
-  for (bool again = true; std::exchange(again, false);) {
-    std::map<std::string, int> times;
-    for (const std::string& name : names) ++times[name];
-    for (std::size_t i = 0; i < images.size(); ++i) {
-      const std::string whole = images[i].filename().string();
-      if (times[names[i]] < 2 || names[i] == whole) continue;
-      names[i] = whole;
-      again = true;
-    }
-  }
+  std::vector<std::string> stems;
+  for (const fs::path& image : images) stems.push_back(image.stem().string());
   std::vector<fs::path> masks;
-  for (const std::string& name : names) masks.push_back(out / (name + "_mask.png"));
+  for (const std::string& name : distinct_names(images, std::move(stems)))
+    masks.push_back(out / (name + "_mask.png"));
   return masks;
 }
 
-// Leaves out masks that an earlier prediction wrote beside the images.
-std::vector<fs::path> find_images(const fs::path& images, const fs::path& out) {
+std::vector<fs::path> find_images(const fs::path& images) {
   if (fs::is_regular_file(images)) return {images};
   if (!fs::is_directory(images))
     throw UsageError(text(images.string(), ": no such folder of images"));
   std::vector<fs::path> found = data::files_of(images);
-  std::error_code not_there;
-  if (fs::equivalent(images, out, not_there)) {
-    std::set<fs::path> masks = {table_name};
-    for (const fs::path& mask : mask_files(found, out)) masks.insert(mask.filename());
-    std::erase_if(found, [&](const fs::path& path) { return masks.contains(path.filename()); });
-  }
   if (found.empty()) throw UsageError(text(images.string(), ": no images in this folder"));
+  return found;
+}
+
+// Files of `out` that would get a second one with their name: "a_mask.gif" beside "a_mask.png", so
+// that a data set would find two masks for an image.
+std::vector<fs::path> namesakes(const std::vector<fs::path>& masks, const fs::path& out) {
+  std::vector<fs::path> found;
+  if (!fs::is_directory(out)) return found;
+  std::set<fs::path> stems, names;
+  for (const fs::path& mask : masks) stems.insert(mask.stem()), names.insert(mask.filename());
+  for (const fs::path& file : data::files_of(out))
+    if (stems.contains(file.stem()) && !names.contains(file.filename())) found.push_back(file);
   return found;
 }
 
@@ -88,14 +87,21 @@ class ImagePredictor {
                        {.hint = "Leave it out."});
     if (set_.class_names) class_names_ = set_.class_names(weights_.recipe);
     if (!options.devices.empty()) weights_.recipe.devices.use = options.devices;
-    images_ = find_images(options.images, options.out);
+    images_ = find_images(options.images);
+    refuse_folder_of_images(options.images, options.out);
     masks_ = mask_files(images_, options.out);
+    std::vector<fs::path> files;  // the output of a program's own data set decides which
+    if (own || set_.predicts == Predicts::Mask) {
+      files = namesakes(masks_, options.out);
+      files.insert(files.end(), masks_.begin(), masks_.end());
+    }
+    if (own || set_.predicts == Predicts::Class) files.push_back(options.out / table_name);
+    refuse_replacing(files, options.overwrite, "--out");
     devices_ = open_devices(weights_.recipe);
     model_ = make_model(weights_.recipe, options.models);
   }
 
   PredictResult run() {
-    make_folder(options_.out);
     for (std::size_t at = 0; at < images_.size(); ++at) {
       try {
         add(at);
@@ -111,6 +117,7 @@ class ImagePredictor {
                           static_cast<std::int64_t>(images_.size()));
     }
     if (!result_.classes.empty()) {
+      make_folder(options_.out);
       result_.table = options_.out / table_name;
       write_file(result_.table, to_csv(result_.images, result_.classes));
     }
@@ -133,13 +140,18 @@ class ImagePredictor {
     const at::NoGradGuard no_grad;
     const at::Tensor output = with_inputs_named(
         weights_.recipe, picture_, [&] { return pipeline_->evaluate(picture_).to(at::kCPU); });
-    if (output.dim() == 4)
+    if (!at::isfinite(output).all().item<bool>())
+      return problem(
+          text(images_[at].string(), ": the model's output has values that are infinite or NaN"));
+    if (output.dim() == 4) {
+      make_folder(options_.out);
       result_.masks.push_back(write_mask(masks_[at], images_[at], output));
-    else if (output.dim() == 2)
+    } else if (output.dim() == 2) {
       result_.classes.push_back(most_probable(output[0], class_names_, options_.top_k));
-    else
+    } else {
       throw UsageError(text("the model gives ", output.sizes(),
                             " for an image, which is neither a mask nor a class"));
+    }
     result_.images.push_back(images_[at]);
   }
 
@@ -155,14 +167,33 @@ class ImagePredictor {
   PredictResult result_;
 };
 
+// The windows of a prediction may differ from those of the run's recipe. Images have none.
+void change_windows(const PredictOptions& options, const DataSet& set, recipe::Recipe* recipe) {
+  for (const auto& [name, value] : options.changes) {
+    recipe::set_field(*recipe, name, value);  // refuses what is no field
+    const recipe::Field& field = *recipe::find_field(name);
+    const std::string key = text("'", field.key, "' in [", field.section, "]");
+    if (field.name() != "data.overlap" && field.name() != "data.blend")
+      throw UsageError(text(key, " cannot be changed for a prediction"),
+                       {.hint = "Only 'overlap' and 'blend' of volumes can be."});
+    if (!set.volume)
+      throw UsageError(text(key, " has no effect for '", set.name,
+                            "': only volumes are predicted in windows that overlap"),
+                       {.hint = "Leave it out."});
+  }
+}
+
 }  // namespace
 
 PredictResult predict(const PredictOptions& options) {
   const Stopwatch watch;
   if (options.top_k < 1)
     throw UsageError(text("top_k is ", options.top_k, ", and must be 1 or more"));
-  PredictResult result =
-      ImagePredictor(options, find_run_weights(options.run, options.checkpoint)).run();
+  RunWeights weights = find_run_weights(options.run, options.checkpoint);
+  const DataSet set = find_data_set(weights.recipe.data.name, options.user_parts);
+  change_windows(options, set, &weights.recipe);
+  PredictResult result = set.volume ? predict_volumes(options, std::move(weights), set)
+                                    : ImagePredictor(options, std::move(weights)).run();
   result.seconds = watch.seconds();
   return result;
 }

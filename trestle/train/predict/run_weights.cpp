@@ -1,5 +1,7 @@
 #include "trestle/train/predict/run_weights.h"
 
+#include <ATen/Functions.h>
+
 #include <charconv>
 
 #include "trestle/base/error.h"
@@ -31,6 +33,17 @@ TrainedFor trained_for(const fs::path& file, const checkpoint::TensorFile& weigh
     return value;
   };
   return {.epochs = number("epoch"), .steps = number("step")};
+}
+
+// Such weights give a mask of class 0, or a class of probability NaN, for every image.
+void refuse_nonfinite(const checkpoint::TensorFile& file, const fs::path& path) {
+  for (const auto& [name, tensor] : file.tensors) {
+    if (!tensor.is_floating_point() || at::isfinite(tensor).all().item<bool>()) continue;
+    throw FormatError(text("the weight '", name, "' has values that are infinite or NaN"),
+                      {.file = path.string(),
+                       .hint = "The training had diverged when they were saved: use an earlier "
+                               "epoch's, or train again with a lower learning_rate."});
+  }
 }
 
 }  // namespace
@@ -65,6 +78,7 @@ std::unique_ptr<Pipeline> make_trained_pipeline(const RunWeights& weights, const
   for (auto& buffer : pipeline->named_buffers()) into.push_back(buffer);
   const checkpoint::TensorFile file = checkpoint::read_weights(weights.file);
   checkpoint::copy_into(file.tensors, into, weights.file.string());
+  refuse_nonfinite(file, weights.file);
   if (how_far != nullptr) *how_far = trained_for(weights.file, file);
   return pipeline;
 }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "trestle/base/stopwatch.h"
+#include "trestle/base/terminal.h"
 #include "trestle/train/progress/progress.h"
-#include "trestle/train/progress/terminal.h"
 
 // A bar that moves in place on a terminal.
 namespace trestle::train {

@@ -67,10 +67,22 @@ struct TrainResult {
   std::vector<DevicePeak> peaks;           // empty for devices without meters
 };
 
+// The run computes in a precision that is much slower than fp32 on this CPU.
+struct SlowPrecisionReport {
+  std::string precision;    // "fp16"
+  std::string weight;       // of the measured layer: "conv1.weight [64, 3, 7, 7]"
+  double seconds = 0;       // of its forward and backward
+  double fp32_seconds = 0;  // of the same in fp32
+  std::string better;       // the precision to use instead: "bf16" or "fp32"
+  std::string words;        // all of it as text
+};
+
 class Progress {
  public:
   virtual ~Progress() = default;
   virtual void note(const std::string& line) = 0;  // data are synthesized, a run is resumed, ...
+  // Comes before everything that computes in this precision.
+  virtual void slow_precision(const SlowPrecisionReport& report) { note(report.words); }
   virtual void plan(const RunPlan& plan) = 0;
   virtual void step(const StepReport& report) = 0;
   virtual void epoch(const EpochReport& report) = 0;

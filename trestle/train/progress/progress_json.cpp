@@ -16,6 +16,16 @@ class Json : public Progress {
 
   void note(const std::string& line) override { write({{"event", "note"}, {"text", line}}); }
 
+  void slow_precision(const SlowPrecisionReport& report) override {
+    write({{"event", "slow_precision"},
+           {"precision", report.precision},
+           {"weight", report.weight},
+           {"seconds", report.seconds},
+           {"fp32_seconds", report.fp32_seconds},
+           {"better", report.better},
+           {"text", report.words}});
+  }
+
   void failed(const std::string& message) override {
     write({{"event", "failed"}, {"reason", message}});
   }
@@ -45,7 +55,10 @@ class Json : public Progress {
            {"core_lending", plan.core_lending},
            {"memory_format", plan.channels_last ? "channels_last" : "contiguous"},
            {"from_samples", plan.from_samples},
+           {"timed_on_cpu", plan.timed_on_cpu},
            {"predicted_step_seconds", plan.predicted_seconds},
+           {"predicted_communication_seconds", plan.predicted_communication_seconds},
+           {"predicted_bytes_sent", plan.bytes_sent},
            {"predicted_optimizer_seconds", plan.predicted_optimizer_seconds},
            {"predicted_idle", plan.predicted_idle},
            {"data_missing", plan.data_missing},

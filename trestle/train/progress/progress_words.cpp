@@ -51,11 +51,11 @@ std::string memory_words(const RunPlan& plan, const RunPlan::Stage& stage) {
       std::count_if(plan.stages.begin(), plan.stages.end(),
                     [&](const RunPlan::Stage& other) { return other.device == stage.device; }) > 1;
   const bool bound = !shared && !plan.from_samples && plan.parts == 1;
-  std::string line = bound ? "   peak at most " : "   peak about ";
-  line += format_bytes(stage.predicted_peak);
-  if (stage.budget > 0) line += " of " + format_bytes(stage.budget);
-  if (stage.budget > 0 && stage.predicted_peak > stage.budget) line += ": may not fit";
-  return line;
+  const std::string peak = format_bytes(stage.predicted_peak);
+  const std::string most = bound ? "at most " : "about ";
+  if (stage.budget > 0 && stage.predicted_peak > stage.budget)
+    return text("   may not fit: needs ", most, peak, ", has ", format_bytes(stage.budget));
+  return text("   peak ", most, peak, stage.budget > 0 ? " of " + format_bytes(stage.budget) : "");
 }
 
 // "unet_quick · 6 epochs, 144 steps · writes into runs/unet_quick"
@@ -102,10 +102,18 @@ std::string schedule_words(const RunPlan& plan) {
   if (!plan.core_lending.empty()) line += " · " + plan.core_lending;
   if (plan.precision != "fp32") line += " · " + plan.precision;
   if (plan.predicted_seconds > 0)
-    line += text(" · predicted ", format_duration(plan.predicted_seconds), " per step, ",
-                 fixed(100 * plan.predicted_idle, 0), " % idle",
-                 plan.from_samples ? " (from small samples)" : "",
-                 plan.parts > 1 ? ", excluding data-parallel communication" : "");
+    line +=
+        text(" · predicted ", format_duration(plan.predicted_seconds), " per step, ",
+             fixed(100 * plan.predicted_idle, 0), " % idle",
+             plan.from_samples ? " (from small samples)" : "",
+             plan.timed_on_cpu ? " on this machine's CPU, not on the GPUs, which are not here" : "",
+             plan.parts == 1 ? ""
+             : plan.predicted_communication_seconds > 0
+                 ? text(", ", format_duration(plan.predicted_communication_seconds),
+                        " of it data-parallel communication")
+                 : ", excluding data-parallel communication");
+  if (plan.parts > 1 && plan.bytes_sent > 0)
+    line += text(" (each rank sends ", format_bytes(std::llround(plan.bytes_sent)), " per batch)");
   if (plan.predicted_optimizer_seconds > 0)
     line += text(" · optimizer ", format_duration(plan.predicted_optimizer_seconds));
   return line;

@@ -35,13 +35,17 @@ struct RunPlan {
   std::int64_t requested_micro_batches = 1;  // more than micro_batches if a batch has fewer samples
   std::string precision = "fp32";
   std::string recompute;
-  std::string core_lending;                // "", "cores lent", or why requested lending is off
-  bool channels_last = false;              // images and the weights of convolutions
-  bool from_samples = false;               // the prediction is extrapolated from small samples
-  double predicted_seconds = 0;            // of one batch: forward, backward, transfers
+  std::string core_lending;      // "", "cores lent", or why requested lending is off
+  bool channels_last = false;    // images and the weights of convolutions
+  bool from_samples = false;     // the prediction is extrapolated from small samples
+  bool timed_on_cpu = false;     // because the run's GPUs are not here
+  double predicted_seconds = 0;  // of one batch: forward, backward, transfers
+  // The part of it that is data-parallel communication; 0 = predicted_seconds has none.
+  double predicted_communication_seconds = 0;
   double predicted_optimizer_seconds = 0;  // what the optimizer adds at the end of a step
   double predicted_idle = 0;               // share of the makespan
   std::int64_t parts = 1;                  // pipelines that share each batch
+  double bytes_sent = 0;                   // by a rank among them, in one batch
   std::string data_missing;                // why the number of examples is unknown; empty if known
   std::string synthetic_data;              // the folder of synthetic data; empty for real data
   std::int64_t training_examples = 0;

@@ -51,21 +51,28 @@ RunFolder make_run_folder(const recipe::Recipe& recipe) {
   // once get two folders.
   for (int number = 2; !error && !fs::create_directory(folder.path, error) && !error; ++number)
     folder.path = runs / text(recipe.name, "_", number);
-  // The lock is taken before recipe.toml exists, without which the run cannot be resumed.
-  if (!error) lock_run_folder(folder);
-  if (!error) fs::create_directories(folder.path / "pictures", error);
   if (error)
     throw FileError(text("cannot create the run's folder: ", error.message()),
                     {.file = folder.path.string()});
-  write_file(folder.recipe(), to_toml(recipe));
+  try {
+    // The lock is taken before recipe.toml exists, without which the run cannot be resumed.
+    lock_run_folder(folder);
+    fs::create_directories(folder.path / "pictures");
+    write_file(folder.recipe(), to_toml(recipe));
+  } catch (...) {  // for example a full disk: an empty folder would be taken for a run
+    fs::remove_all(folder.path, error);
+    throw;
+  }
   return folder;
 }
 
 RunFolder open_run_folder(const fs::path& path) {
   RunFolder folder{path.has_filename() ? path : path.parent_path()};
   if (!fs::is_directory(path))
-    throw UsageError(text(path.string(), ": no such run folder"),
-                     {.hint = "Give the folder that a run printed, for example runs/unet_quick."});
+    throw UsageError(
+        text(path.string(), fs::exists(path) ? ": is neither a run folder nor a file of weights"
+                                             : ": no such run folder"),
+        {.hint = "Give the folder that a run printed, for example runs/unet_quick."});
   if (!fs::exists(folder.recipe()))
     throw UsageError(text(path.string(), ": not a run folder, it has no recipe.toml"),
                      {.hint = "Give the folder that a run printed, for example runs/unet_quick."});

@@ -32,6 +32,8 @@ struct RunFolder {
   std::filesystem::path bests() const { return path / "best"; }
   // The checkpoint that --resume reads: checkpoint/training_checkpoint.h.
   std::filesystem::path last() const { return path / "last"; }
+  // The same as DeepSpeed's folder, where `deepspeed_checkpoints` is set.
+  std::filesystem::path deepspeed() const { return path / "deepspeed"; }
   // The picture of one epoch, from 1.
   std::filesystem::path picture(std::int64_t epoch) const;
 };

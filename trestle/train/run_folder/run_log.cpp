@@ -62,6 +62,10 @@ void RunLog::record(const Action& action) {
   append_lines();
 }
 
+void RunLog::slow_precision(const SlowPrecisionReport& report) {
+  record([&](Progress& to) { to.slow_precision(report); });
+}
+
 void RunLog::note(const std::string& line) {
   record([&](Progress& to) { to.note(line); });
 }

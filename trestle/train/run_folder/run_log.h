@@ -25,6 +25,7 @@ class RunLog : public Progress {
   void failed(const std::string& message) noexcept override;
 
   void note(const std::string& line) override;
+  void slow_precision(const SlowPrecisionReport& report) override;
   void plan(const RunPlan& plan) override;
   void step(const StepReport& report) override;
   void validation_step(const StepReport& report) override;

@@ -22,7 +22,7 @@ constexpr std::array keys_of_paths = {"data.images", "data.masks", "data.folder"
 // Nothing if it is unknown or no longer exists.
 std::optional<fs::path> started_in(const RunFolder& folder) {
   if (!fs::exists(folder.environment())) return std::nullopt;
-  const auto parsed = nlohmann::json::parse(read_file(folder.environment()), nullptr, false);
+  const auto parsed = nlohmann::json::parse(read_text_file(folder.environment()), nullptr, false);
   if (!parsed.is_object() || !parsed.contains("started_in") || !parsed["started_in"].is_string())
     return std::nullopt;
   std::error_code error;

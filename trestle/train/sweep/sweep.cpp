@@ -11,6 +11,7 @@
 #include "trestle/base/file_lock.h"
 #include "trestle/base/median.h"
 #include "trestle/base/text.h"
+#include "trestle/train/run_folder/result_files.h"
 #include "trestle/train/sweep/child_process.h"
 #include "trestle/train/sweep/sweep_files.h"
 #include "trestle/train/sweep/sweep_record.h"
@@ -18,6 +19,8 @@
 namespace trestle::train {
 
 namespace {
+
+constexpr const char* measurements_file = "measurements.jsonl";
 
 void check_sweep(const SweepOptions& options) {
   if (options.runs < 1 || options.steps < 1 || options.warm_up < 0)
@@ -58,6 +61,12 @@ FileLock lock_folder(const std::filesystem::path& folder) {
   return std::move(*lock);
 }
 
+// Without measurements the folder is none of a sweep's.
+void refuse_files_of_others(const SweepOptions& options) {
+  if (std::filesystem::exists(options.out / measurements_file)) return;
+  refuse_replacing(sweep_files(options.out), options.overwrite, "--out");
+}
+
 std::string measured_line(const recipe::Recipe& recipe, const MeasureOptions& options) {
   try {
     return to_json_line(measure_steps(recipe, options));
@@ -77,7 +86,7 @@ class Sweep {
                  .models = options.models,
                  .user_parts = options.user_parts},
         points_(sweep_points(recipes, axes)),
-        record_(options.out / "measurements.jsonl") {
+        record_(options.out / measurements_file) {
     result_.axes = axes;
     result_.warm_up = options.warm_up;
     result_.steps = options.steps;
@@ -121,7 +130,7 @@ class Sweep {
     if (!child) return false;
     if (!child->error.empty()) {
       row.error = child->error;
-      failed_runs_ += options_.runs - static_cast<std::int64_t>(row.runs.size());
+      done_ += options_.runs - static_cast<std::int64_t>(row.runs.size());
       return true;
     }
     const StepTimes times = times_from_json(child->output);
@@ -131,10 +140,7 @@ class Sweep {
     return true;
   }
 
-  // The total number of runs; a point that failed is not tried again.
-  std::int64_t all() const {
-    return static_cast<std::int64_t>(points_.size()) * options_.runs - failed_runs_;
-  }
+  std::int64_t all() const { return static_cast<std::int64_t>(points_.size()) * options_.runs; }
 
   const SweepOptions& options_;
   MeasureOptions measure_;
@@ -142,7 +148,7 @@ class Sweep {
   std::vector<std::string> keys_;
   SweepRecord record_;
   SweepResult result_;
-  std::int64_t done_ = 0, failed_runs_ = 0;
+  std::int64_t done_ = 0;  // runs that were measured, or are left out since their point failed
 };
 
 }  // namespace
@@ -164,12 +170,14 @@ int SweepResult::failed() const {
 SweepResult plan_sweep(const std::vector<recipe::Recipe>& recipes,
                        const std::vector<SweepAxis>& axes, const SweepOptions& options) {
   check_sweep(options);
+  refuse_files_of_others(options);
   return Sweep(recipes, axes, options).result();
 }
 
 SweepResult sweep(const std::vector<recipe::Recipe>& recipes, const std::vector<SweepAxis>& axes,
                   const SweepOptions& options, const SweepProgress& progress) {
   check_sweep(options);
+  refuse_files_of_others(options);
   sweep_points(recipes, axes);  // what is wrong with them, before a folder is made
   const FileLock lock = lock_folder(options.out);
   Sweep work(recipes, axes, options);

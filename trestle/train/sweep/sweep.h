@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trestle/base/overwrite.h"
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/data_sets/user_parts.h"
@@ -23,9 +24,12 @@ namespace trestle::train {
 
 struct SweepOptions {
   std::filesystem::path out;  // the folder of the results; created if missing
-  int runs = 3;               // for each point, each in a process of its own
-  int warm_up = 2;            // steps of a run that are not timed
-  int steps = 5;              // steps of a run that are timed
+  // Whether files in a folder that no sweep has made may be replaced. The results of an earlier
+  // sweep are always updated.
+  Overwrite overwrite = Overwrite::Refuse;
+  int runs = 3;     // for each point, each in a process of its own
+  int warm_up = 2;  // steps of a run that are not timed
+  int steps = 5;    // steps of a run that are timed
   models::OwnModels models = {};
   UserParts user_parts = {};
   std::function<bool()> should_stop = {};  // called several times a second
@@ -61,7 +65,8 @@ struct SweepResult {
   std::vector<std::filesystem::path> files;  // written
 };
 
-// Called after each run with the row, the number of runs done and their total.
+// Called after each run with the row, the number of runs done and their total. A point that fails
+// is not tried again: all its missing runs count as done.
 using SweepProgress = std::function<void(const SweepRow& row, std::int64_t done, std::int64_t all)>;
 
 // Reads the rows with the measurements that the folder has; measures and writes nothing.
@@ -71,9 +76,11 @@ SweepResult plan_sweep(const std::vector<recipe::Recipe>& recipes,
 // Measures the missing runs: one run of every point after the other, so that other load on the
 // machine falls on all points alike. Each run is a copy of this process (child_process.h): call
 // sweep() before anything that uses libtorch. The row of a point that fails has the error, and the
-// sweep continues with the next point. Writes measurements.jsonl after each run, and sweep.csv,
-// sweep.json, sweep.svg and sweep.png when it ends or is stopped. Throws UsageError for invalid
-// options, StateError where another sweep uses the folder.
+// sweep continues with the next point. Throws UsageError if the folder has files of the results'
+// names and no measurements, unless options.overwrite allows to replace them. Writes
+// measurements.jsonl after each run, and sweep.csv, sweep.json, sweep.svg and sweep.png when it
+// ends or is stopped. Throws UsageError for invalid options, StateError where another sweep uses
+// the folder.
 SweepResult sweep(const std::vector<recipe::Recipe>& recipes, const std::vector<SweepAxis>& axes,
                   const SweepOptions& options, const SweepProgress& progress = {});
 

@@ -188,16 +188,19 @@ view::Chart chart_of(const SweepResult& result) {
   return chart;
 }
 
+std::vector<std::filesystem::path> sweep_files(const std::filesystem::path& folder) {
+  return {folder / "sweep.csv", folder / "sweep.json", folder / "sweep.svg", folder / "sweep.png"};
+}
+
 std::vector<std::filesystem::path> write_sweep_files(const SweepResult& result,
                                                      const std::filesystem::path& folder) {
   const view::Chart chart = chart_of(result);
-  const std::filesystem::path csv = folder / "sweep.csv", json = folder / "sweep.json",
-                              svg = folder / "sweep.svg", png = folder / "sweep.png";
-  write_file(csv, to_csv(result));
-  write_file(json, to_json(result));
-  write_file(svg, view::to_svg(chart));
-  data::write_png(png, view::to_pixels(chart));
-  return {csv, json, svg, png};
+  const std::vector<std::filesystem::path> files = sweep_files(folder);
+  write_file(files[0], to_csv(result));
+  write_file(files[1], to_json(result));
+  write_file(files[2], view::to_svg(chart));
+  data::write_png(files[3], view::to_pixels(chart));
+  return files;
 }
 
 }  // namespace trestle::train

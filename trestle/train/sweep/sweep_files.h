@@ -28,6 +28,9 @@ std::string done_event(const SweepResult& result);
 // of the other axes; bars where there is no such axis.
 view::Chart chart_of(const SweepResult& result);
 
+// The paths of sweep.csv, sweep.json, sweep.svg and sweep.png in the folder.
+std::vector<std::filesystem::path> sweep_files(const std::filesystem::path& folder);
+
 // Writes sweep.csv, sweep.json, sweep.svg and sweep.png into the folder; returns their paths.
 std::vector<std::filesystem::path> write_sweep_files(const SweepResult& result,
                                                      const std::filesystem::path& folder);

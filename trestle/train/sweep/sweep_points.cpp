@@ -25,6 +25,10 @@ const recipe::Field& find(const std::string& key) {
   if (!same_key.empty())
     throw UsageError(text("several sections have a field '", key, "'"),
                      {.hint = text("Write ", join(same_key, " or "), ".")});
+  if (const recipe::Field* other =
+          recipe::find_field_of_other_programs(key.substr(key.find('.') + 1)))
+    throw UsageError(
+        text("recipes have no field '", key, "'; did you mean '", other->name(), "'?"));
   std::string meant = did_you_mean(key, names);
   if (meant.empty()) {  // perhaps the key without its section
     std::vector<std::string> keys;
@@ -61,6 +65,19 @@ void check_count(const std::vector<recipe::Recipe>& recipes, const std::vector<S
         {.hint = text("A sweep has at most ", format_count(most), ": give fewer values.")});
 }
 
+// A sweep measures each run in one process, where the keys of [mesh] have no ranks to lay out.
+void refuse_ranks(const recipe::Recipe& recipe) {
+  static const recipe::Recipe standard;
+  for (const recipe::Field& field : recipe::recipe_fields()) {
+    if (field.section != "mesh" || field.get(recipe) == field.get(standard)) continue;
+    if (field.key == "pipeline" && recipe.mesh.pipeline == 1) continue;
+    throw UsageError(text("'", field.key, "' = ", recipe::to_toml(field.get(recipe)),
+                          " in [mesh] needs ranks, and a sweep measures in one process"),
+                     {.hint = "Leave it out. `trestle train` trains on ranks, and `trestle levels` "
+                              "compares ways to shard the training state."});
+  }
+}
+
 // The text before the sign and the text behind it.
 std::pair<const recipe::Field&, std::string> key_and_values(std::string_view words,
                                                             std::string_view form) {
@@ -73,10 +90,15 @@ std::pair<const recipe::Field&, std::string> key_and_values(std::string_view wor
 
 }  // namespace
 
-std::string set_field(recipe::Recipe& recipe, std::string_view words) {
+std::pair<std::string, std::string> parse_setting(std::string_view words) {
   const auto [field, value] = key_and_values(words, "KEY=VALUE");
-  recipe::set_field(recipe, field.name(), trim(value));
-  return field.name();
+  return {field.name(), trim(value)};
+}
+
+std::string set_field(recipe::Recipe& recipe, std::string_view words) {
+  const auto [name, value] = parse_setting(words);
+  recipe::set_field(recipe, name, value);
+  return name;
 }
 
 SweepAxis parse_axis(std::string_view words) {
@@ -124,6 +146,7 @@ std::vector<SweepPoint> sweep_points(const std::vector<recipe::Recipe>& recipes,
   }
   for (const SweepPoint& point : points) {
     try {
+      refuse_ranks(point.recipe);
       recipe::check_recipe(point.recipe);
     } catch (Error& error) {
       error.add_context("at " + name_of(point, axes, RecipeName::Show));

@@ -22,6 +22,10 @@ struct SweepAxis {
 // the nearest one, for values that the field does not take, for no values, and for a repeated one.
 SweepAxis parse_axis(std::string_view words);
 
+// Parses "batch=16", the form of --set, into the full name of the field and its value, which may
+// have commas. Throws as above, but does not check the value.
+std::pair<std::string, std::string> parse_setting(std::string_view words);
+
 // Parses "batch=16" and changes that field of the recipe; the value may have commas. Returns the
 // full name of the field. Throws as above.
 std::string set_field(recipe::Recipe& recipe, std::string_view words);

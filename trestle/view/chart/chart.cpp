@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 
 #include "trestle/base/error.h"
@@ -34,6 +35,11 @@ struct Scale {
 
 std::string axis_number(double value) {
   const double size = std::abs(value);
+  if (size > 0 && size < 1e-3) {
+    char buffer[32];
+    std::snprintf(buffer, sizeof buffer, "%.2g", value);
+    return buffer;
+  }
   return decimal(value, size >= 100 ? 0 : size >= 10 ? 1 : size >= 0.1 ? 2 : 4);
 }
 

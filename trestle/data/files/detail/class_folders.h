@@ -24,4 +24,10 @@ struct ClassFolders {
 ClassFolders list_class_folders(const std::filesystem::path& folder,
                                 const std::vector<std::string>& classes = {});
 
+// The same for a check: adds the messages of empty and unknown classes to `problems`, and leaves
+// these classes out.
+ClassFolders check_class_folders(const std::filesystem::path& folder,
+                                 const std::vector<std::string>& classes,
+                                 std::vector<std::string>& problems);
+
 }  // namespace trestle::data

@@ -1,10 +1,14 @@
-#include "trestle/train/progress/terminal.h"
+#include "trestle/base/terminal.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
 
 #include "trestle/base/text.h"
 
-namespace trestle::train {
+namespace trestle {
 namespace {
 
 TEST(Terminal, CountsWidthInColumns) {
@@ -52,5 +56,31 @@ TEST(Terminal, FoldedLinesFitUnlessOnePartIsWider) {
       EXPECT_LE(columns_of(row), columns) << row;
 }
 
+TEST(Terminal, WrapsParagraphsAtSpaces) {
+  EXPECT_EQ(wrapped("one two three four", 9, 2), "one two\n  three\n  four");
+  EXPECT_EQ(wrapped("    indented words stay", 18, 4), "    indented words\n    stay");
+  EXPECT_EQ(wrapped("a runs/a_name_without_end b", 10, 0), "a\nruns/a_name_without_end\nb");
+  EXPECT_EQ(wrapped("", 10, 0), "");
+  const std::string words = "trained 22 layers · 1,942,594 parameters on 2 devices of 512 MiB";
+  for (int columns = 12; columns <= 80; ++columns)
+    for (const std::string& row : split(wrapped(words, columns, 2), '\n'))
+      EXPECT_LE(columns_of(row), columns) << row;
+}
+
+TEST(Terminal, WidthOfTextIsVariableOrTerminalOr80) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  setenv("COLUMNS", "132", 1);
+  EXPECT_EQ(columns_for_text(pipe_ends[1]), 132);
+  for (const char* other : {"wide", "12x", "", "-5", "0", "99999999999"}) {
+    setenv("COLUMNS", other, 1);
+    EXPECT_EQ(columns_for_text(pipe_ends[1]), 80) << other;
+  }
+  unsetenv("COLUMNS");
+  EXPECT_EQ(columns_for_text(pipe_ends[1]), 80);
+  close(pipe_ends[0]);
+  close(pipe_ends[1]);
+}
+
 }  // namespace
-}  // namespace trestle::train
+}  // namespace trestle

@@ -1,4 +1,4 @@
-#include "trestle/sharding/reduce/backward_handshake.h"
+#include "trestle/sharding/reduce/rank_handshake.h"
 
 #include <ATen/Functions.h>
 
@@ -8,10 +8,36 @@
 namespace trestle::sharding {
 namespace {
 
-enum Field : std::uint8_t { Backward, HasWeight, Weight, TrainedHash, Sync, fields };
+using Call = RankHandshake::Call;
+
+enum Field : std::uint8_t { What, Backward, HasWeight, Weight, TrainedHash, Sync, fields };
+
+const char* words_of(Call call) {
+  switch (call) {
+    case Call::TrainingForward:
+      return "a training forward";
+    case Call::Evaluation:
+      return "an evaluation, which is a forward without gradients";
+    case Call::Unshard:
+      return "unshard()";
+    case Call::State:
+      return "state()";
+    case Call::Backward:
+      break;
+  }
+  return "a backward";
+}
 
 // Throws StateError where the message of `rank` differs from this rank's.
-void compare_with_rank(int rank, const double* theirs, const BackwardHandshake::Content& own) {
+void compare_with_rank(int rank, const double* theirs, const RankHandshake::Content& own) {
+  if (theirs[What] != static_cast<double>(own.call)) {
+    throw StateError(
+        text("rank ", rank, " begins ", words_of(static_cast<Call>(static_cast<int>(theirs[What]))),
+             ", this rank ", words_of(own.call)),
+        {.hint = "The ranks hold shards of the model: all of them call forward(), backward(), "
+                 "unshard() and state() together. Evaluate on all ranks, each on its share, or "
+                 "load state() into a plain model on one rank."});
+  }
   if (theirs[Backward] != static_cast<double>(own.backward)) {
     throw StateError(text("rank ", rank, " is in backward number ", theirs[Backward],
                           ", this rank in number ", own.backward),
@@ -38,12 +64,13 @@ void compare_with_rank(int rank, const double* theirs, const BackwardHandshake::
 
 }  // namespace
 
-BackwardHandshake::BackwardHandshake(const comm::Group& group, const Content& own)
+RankHandshake::RankHandshake(const comm::Group& group, const Content& own)
     : group_(group), own_(own) {
   if (group_.size() == 1) return;
   const auto options = at::TensorOptions().dtype(at::kDouble).device(at::kCPU);
   sent_ = at::empty({fields}, options);
   auto* values = sent_.mutable_data_ptr<double>();
+  values[What] = static_cast<double>(own.call);
   values[Backward] = static_cast<double>(own.backward);
   values[HasWeight] = own.weight ? 1 : 0;
   values[Weight] = own.weight.value_or(1);
@@ -53,7 +80,7 @@ BackwardHandshake::BackwardHandshake(const comm::Group& group, const Content& ow
   work_ = group_.all_gather(received_, sent_);
 }
 
-void BackwardHandshake::check() {
+void RankHandshake::check() {
   if (!received_.defined()) return;
   work_.wait();
   const auto* values = received_.const_data_ptr<double>();
@@ -62,7 +89,7 @@ void BackwardHandshake::check() {
                       own_);
 }
 
-double BackwardHandshake::total_weight() const {
+double RankHandshake::total_weight() const {
   if (group_.size() == 1) return own_.weight.value_or(1);
   const auto* values = received_.const_data_ptr<double>();
   double total = 0;

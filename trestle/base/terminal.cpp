@@ -1,15 +1,17 @@
-#include "trestle/train/progress/terminal.h"
+#include "trestle/base/terminal.h"
 
 #include <sys/ioctl.h>
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 
 #include "trestle/base/utf8.h"
 
-namespace trestle::train {
+namespace trestle {
 
 namespace {
 
@@ -133,6 +135,30 @@ std::string folded(std::string_view line, int columns, int indent) {
   return out;
 }
 
+std::string wrapped(std::string_view words, int columns, int indent) {
+  std::string out;
+  int at = 0;
+  while (!words.empty()) {
+    const std::size_t begin = words.find_first_not_of(' ');
+    if (begin == std::string_view::npos) break;
+    const std::size_t end = std::min(words.find(' ', begin), words.size());
+    const std::string_view word = words.substr(begin, end - begin);
+    const std::string_view gap = words.substr(0, begin);
+    const int width = columns_of(word);
+    if (!out.empty() && at + static_cast<int>(gap.size()) + width > columns) {
+      out += "\n" + std::string(static_cast<std::size_t>(indent), ' ');
+      at = indent;
+    } else {
+      out += gap;
+      at += static_cast<int>(gap.size());
+    }
+    out += word;
+    at += width;
+    words.remove_prefix(end);
+  }
+  return out;
+}
+
 Columns columns_of_terminal(int descriptor) {
   return [descriptor] {
     constexpr int usual = 80;
@@ -141,4 +167,19 @@ Columns columns_of_terminal(int descriptor) {
   };
 }
 
-}  // namespace trestle::train
+int columns_for_text(int descriptor) {
+  constexpr int narrowest = 20, widest = 10'000;
+  const char* const variable = std::getenv("COLUMNS");
+  if (variable != nullptr) {
+    const std::string_view number = variable;
+    int columns = 0;
+    const auto [end, error] =
+        std::from_chars(number.data(), number.data() + number.size(), columns);
+    if (error == std::errc() && end == number.data() + number.size() && columns >= narrowest &&
+        columns <= widest)
+      return columns;
+  }
+  return std::max(columns_of_terminal(descriptor)(), narrowest);
+}
+
+}  // namespace trestle

@@ -1,0 +1,97 @@
+#include "trestle/cli/json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "trestle/recipe/recipe_fields.h"
+#include "trestle/view/labels.h"
+#include "trestle/view/time_axis.h"
+
+namespace trestle::cli {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+// Replaces bytes that are not valid UTF-8: a file's name may have any bytes.
+std::string one_line(const ordered_json& object) {
+  return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+ordered_json actions_of(const schedule::Timeline& timeline) {
+  ordered_json actions = ordered_json::array();
+  for (const schedule::Event& event : timeline.events)
+    if (view::takes_rank(event))
+      actions.push_back({{"rank", event.rank},
+                         {"action", view::grid_label(event.action)},
+                         {"begin", event.begin},
+                         {"end", event.end}});
+  return actions;
+}
+
+ordered_json panel_of(const schedule::Timeline& timeline) {
+  const bool slots = view::resolve(view::TimeUnit::Auto, {timeline}) == view::TimeUnit::Slots;
+  return {{"title", timeline.title},
+          {"ranks", timeline.rank_count},
+          {"stages", timeline.stages},
+          {"micro_batches", timeline.micro_batches},
+          {"unit", slots ? "slots" : "seconds"},
+          {"makespan", schedule::makespan(timeline)},
+          {"idle", schedule::idle_share_of_makespan(timeline)},
+          {"idle_of_ideal", schedule::idle_share_of_ideal(timeline)},
+          {"peak_activations", schedule::peak_live_activations(timeline)},
+          {"peak_bytes", timeline.peak_bytes},
+          {"actions", actions_of(timeline)}};
+}
+
+}  // namespace
+
+std::string error_json(const std::string& message, const std::string& hint, int exit_code) {
+  ordered_json error = {{"message", message}};
+  if (!hint.empty()) error["hint"] = hint;
+  error["exit_code"] = exit_code;
+  return one_line({{"error", error}});
+}
+
+std::string to_json(const Diagnosis& diagnosis) {
+  return one_line({{"trestle", diagnosis.trestle},
+                   {"libtorch", diagnosis.libtorch},
+                   {"mkl", diagnosis.mkl},
+                   {"onednn", diagnosis.onednn},
+                   {"compiler", diagnosis.compiler},
+                   {"system", diagnosis.system},
+                   {"cpu", diagnosis.cpu},
+                   {"cores", diagnosis.cores},
+                   {"memory_bytes", diagnosis.memory},
+                   {"virtual_devices", diagnosis.virtual_devices},
+                   {"gpus", diagnosis.gpus},
+                   {"schedules", diagnosis.schedules},
+                   {"models", diagnosis.models},
+                   {"data_sets", diagnosis.data_sets},
+                   {"losses", diagnosis.losses},
+                   {"metrics", diagnosis.metrics}});
+}
+
+std::string to_json(const recipe::Recipe& recipe) {
+  ordered_json sections = ordered_json::object();
+  for (const recipe::Field& field : recipe::recipe_fields())
+    sections[field.section][field.key] =
+        std::visit([](const auto& value) { return ordered_json(value); }, field.get(recipe));
+  return one_line(sections);
+}
+
+std::string view_json(const std::vector<schedule::Timeline>& panels,
+                      const std::vector<std::string>& written) {
+  ordered_json all = ordered_json::array();
+  for (const schedule::Timeline& panel : panels) all.push_back(panel_of(panel));
+  return one_line({{"panels", all}, {"written", written}});
+}
+
+std::string to_json(const CheckedData& checked) {
+  return one_line({{"good_examples", checked.good},
+                   {"synthetic", checked.synthetic},
+                   {"sizes", checked.sizes},
+                   {"notes", checked.notes},
+                   {"problems", checked.problems}});
+}
+
+}  // namespace trestle::cli

@@ -1,0 +1,218 @@
+#include "trestle/train/sharding_plan.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+#include "trestle/base/choose.h"
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle::train {
+namespace {
+
+constexpr Bytes largest_default_bucket = Bytes{25} << 20;
+
+bool begins_with_digit(const std::string& word) {
+  return !word.empty() && word.front() >= '0' && word.front() <= '9';
+}
+
+double share_in_ring(std::int64_t ranks) {
+  return static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+}
+
+bool is_sharded(const recipe::Recipe::Mesh& mesh) {
+  return mesh.shard > 1 && mesh.shard_level != "none";
+}
+
+int recomputed(int micro_batches, schedule::Recompute recompute) {
+  switch (recompute) {
+    case schedule::Recompute::Never:
+      return 0;
+    case schedule::Recompute::ExceptLast:
+      return micro_batches - 1;
+    case schedule::Recompute::Always:
+      return micro_batches;
+  }
+  return 0;
+}
+
+bool belongs_to(const std::string& layer, const std::string& name) {
+  return layer == name || layer.starts_with(name + ".");
+}
+
+// Parameters and state are shards. While a unit's backward runs, it and the next one are gathered,
+// and its gradients exist twice: as the backward made them, and in the buffer of the reduction.
+void size_units(const recipe::Recipe& recipe, const StageParameters& stage, int states,
+                int micro_batches, simulate::StageCost* cost) {
+  const Bytes trained = stage.trained;
+  const Bytes shard = (trained + recipe.mesh.shard - 1) / recipe.mesh.shard;
+  const bool keeps = reshard_ranks(recipe.mesh) == 1;
+  const Bytes unit = std::min(trained, stage.largest_unit);
+  cost->persistent -= (1 + states) * (trained - shard);
+  cost->gradients += shard + 2 * unit + (keeps ? trained : 2 * unit);
+  // Only the last backward of a step reduces and frees gradients.
+  if (micro_batches == 1 && recipe.train.accumulate == 1) cost->gradients -= trained;
+  if (!recipe.mesh.offload) return;
+  cost->persistent -= (1 + states) * shard;
+  cost->gradients -= shard;
+}
+
+}  // namespace
+
+UnitChoiceOfRecipe units_of(const recipe::Recipe::Mesh& mesh) {
+  using Kind = UnitChoiceOfRecipe::Kind;
+  const auto& words = mesh.units;
+  if (words.empty() || words == std::vector<std::string>{"layers"}) return {};
+  if (words == std::vector<std::string>{"stage"}) return {.kind = Kind::Stage};
+  if (words.size() == 1 && begins_with_digit(words[0])) {
+    try {
+      return {.kind = Kind::Size, .bytes = parse_bytes(words[0])};
+    } catch (const UsageError& error) {
+      throw UsageError(text("'units' in [mesh]: ", error.what()));
+    }
+  }
+  for (const char* const word : {"layers", "stage"})
+    if (std::find(words.begin(), words.end(), word) != words.end())
+      throw UsageError(text("'units' in [mesh] has \"", word, "\" beside other words"),
+                       {.hint = "Give \"layers\", \"stage\", a size such as \"64MiB\", or the "
+                                "names of layers."});
+  return {.kind = Kind::Names, .names = words};
+}
+
+void check_unit_names(const recipe::Recipe::Mesh& mesh, const std::vector<std::string>& layers) {
+  for (const std::string& name : units_of(mesh).names) {
+    const bool may_be_type =
+        !name.empty() && std::isupper(static_cast<unsigned char>(name[0])) != 0;
+    if (may_be_type || name.find("::") != std::string::npos) continue;
+    if (std::none_of(layers.begin(), layers.end(),
+                     [&](const std::string& layer) { return belongs_to(layer, name); }))
+      throw_unknown("unit", name, layers);
+  }
+}
+
+int reshard_ranks(const recipe::Recipe::Mesh& mesh) {
+  if (mesh.reshard == "yes") return 0;
+  if (mesh.reshard == "no") return 1;
+  int ranks = 0;
+  const char* const end = mesh.reshard.data() + mesh.reshard.size();
+  const auto [last, failure] = std::from_chars(mesh.reshard.data(), end, ranks);
+  if (failure != std::errc() || last != end || ranks < 1 || mesh.shard % ranks != 0)
+    throw UsageError(
+        text("'reshard' = \"", mesh.reshard, "\" in [mesh]"),
+        {.hint = text("Give \"yes\", \"no\", or a number that divides shard = ", mesh.shard, ".")});
+  return ranks;
+}
+
+Bytes bucket_of(const recipe::Recipe::Mesh& mesh, Bytes trained) {
+  if (mesh.bucket.empty()) return std::clamp<Bytes>(trained / 8, 1, largest_default_bucket);
+  Bytes bytes = 0;
+  try {
+    bytes = parse_bytes(mesh.bucket);
+  } catch (const UsageError& error) {
+    throw UsageError(text("'bucket' in [mesh]: ", error.what()));
+  }
+  if (bytes == 0)
+    throw UsageError("'bucket' in [mesh]: a bucket must have at least one byte",
+                     {.hint = "Leave it out for the default."});
+  return bytes;
+}
+
+Bytes largest_unit(const recipe::Recipe::Mesh& mesh, const std::vector<LayerBytes>& layers) {
+  using Kind = UnitChoiceOfRecipe::Kind;
+  const UnitChoiceOfRecipe choice = units_of(mesh);
+  Bytes largest = 0, open = 0;
+  const std::string* open_name = nullptr;
+  for (const LayerBytes& layer : layers) {
+    const auto chosen =
+        std::find_if(choice.names.begin(), choice.names.end(),
+                     [&](const auto& word) { return belongs_to(layer.name, word); });
+    const std::string* const name = chosen == choice.names.end() ? nullptr : &*chosen;
+    const bool starts_unit = choice.kind == Kind::Layers ||
+                             (choice.kind == Kind::Size && open >= choice.bytes) ||
+                             (name != nullptr && name != open_name);
+    if (starts_unit) open = 0;
+    if (choice.kind == Kind::Names) open_name = name;
+    open += layer.bytes;
+    largest = std::max(largest, open);
+  }
+  return largest;
+}
+
+// Each rank accumulates a step's gradients unsharded until its last backward. They are then reduced
+// bucket by bucket in flat buffers, and each rank copies its shard out of them.
+void size_sharded_state(const recipe::Recipe& recipe, const StageParameters& stage, int states,
+                        int micro_batches, simulate::StageCost* cost) {
+  const Bytes trained = stage.trained;
+  if (recipe.mesh.parts() == 1) return;
+  if (!is_sharded(recipe.mesh)) {  // gradients of earlier batches of the step are kept apart
+    cost->gradients += (recipe.train.accumulate > 1 ? 2 : 1) * trained;
+    return;
+  }
+  cost->norm /= static_cast<double>(recipe.mesh.shard);
+  cost->step /= static_cast<double>(recipe.mesh.shard);
+  const std::string& level = recipe.mesh.shard_level;
+  if (level == "parameters" && units_of(recipe.mesh).kind != UnitChoiceOfRecipe::Kind::Stage)
+    return size_units(recipe, stage, states, micro_batches, cost);
+  const Bytes shard = (trained + recipe.mesh.shard - 1) / recipe.mesh.shard;
+  cost->persistent -= states * (recipe.mesh.offload ? trained : trained - shard);
+  if (level == "parameters") cost->persistent += shard;  // beside the unsharded ones
+  const Bytes in_flight = 3 * bucket_of(recipe.mesh, trained);
+  const Bytes flat = level == "gradients" ? std::min(trained, in_flight) : trained;
+  cost->gradients += flat + 3 * shard;  // the reduced, the accumulated and the unflattened shard
+}
+
+OptimizerStepBytes bytes_during_optimizer_step(const recipe::Recipe& recipe, Bytes trained,
+                                               Bytes largest) {
+  if (!is_sharded(recipe.mesh)) return {trained, largest};
+  const auto shard_of = [&](Bytes bytes) {
+    return (bytes + recipe.mesh.shard - 1) / recipe.mesh.shard;
+  };
+  return {recipe.mesh.shard_level == "optimizer_state" ? trained : shard_of(trained),
+          shard_of(largest)};
+}
+
+SentBytes bytes_sent(const recipe::Recipe::Mesh& mesh, Bytes trained, const StageRuns& runs) {
+  const auto all = static_cast<double>(trained);
+  if (!is_sharded(mesh)) return {.reduce = 2 * all * share_in_ring(mesh.parts())};
+  const double over_replicas =
+      2 * all / static_cast<double>(mesh.shard) * share_in_ring(mesh.replicate);
+  SentBytes sent{.reduce = all * share_in_ring(mesh.shard) + over_replicas,
+                 .first_gather = all * share_in_ring(mesh.shard),
+                 .gathers = 1};
+  sent.next_gather = sent.first_gather;
+  const int neighbours = reshard_ranks(mesh);
+  if (mesh.shard_level != "parameters" || units_of(mesh).kind == UnitChoiceOfRecipe::Kind::Stage ||
+      neighbours == 1)
+    return sent;
+  sent.gathers_in_each_run = true;
+  sent.gathers = 2 * runs.micro_batches + recomputed(runs.micro_batches, runs.recompute);
+  // Only the first gather is over all ranks; neighbours hold the parameters for the other ones.
+  if (neighbours > 1) sent.next_gather = all * share_in_ring(neighbours);
+  return sent;
+}
+
+int messages_of_reduction(const recipe::Recipe::Mesh& mesh, Bytes trained, int units) {
+  if (is_sharded(mesh) && mesh.shard_level == "parameters") return units;
+  return static_cast<int>(trained / bucket_of(mesh, trained)) + 1;
+}
+
+void add_communication(const SentBytes& sent, const MessageCost& message, const Messages& messages,
+                       simulate::StageCost* cost) {
+  const double reduction =
+      sent.reduce * message.seconds_per_byte + messages.reduce * message.seconds;
+  const double hidden = 1 - 1 / static_cast<double>(std::max(1, messages.reduce));
+  cost->reduce = reduction - std::min(reduction, cost->backward) * hidden;
+  if (sent.gathers == 0) return;
+  const double gather = (sent.all() - sent.reduce) / sent.gathers * message.seconds_per_byte +
+                        messages.gather * message.seconds;
+  if (!sent.gathers_in_each_run) {
+    cost->unshard = gather;
+    return;
+  }
+  for (double* const run : {&cost->forward, &cost->forward_no_graph, &cost->recompute,
+                            &cost->backward, &cost->input_grad})
+    *run += gather;
+}
+
+}  // namespace trestle::train

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trestle/recipe/recipe.h"
+#include "trestle/schedule/lower.h"
+#include "trestle/simulate/costs.h"
+
+// What [mesh] does to a stage, on paper: its units, its memory and its communication. Inside of the
+// trainer. Not installed.
+namespace trestle::train {
+
+// `units` in [mesh]: "layers", "stage", a size such as "64MiB", or names of layers.
+struct UnitChoiceOfRecipe {
+  enum class Kind { Layers, Stage, Size, Names };
+  Kind kind = Kind::Layers;
+  Bytes bytes = 0;                      // Size
+  std::vector<std::string> names = {};  // Names
+};
+
+// Throw UsageError that names the key.
+UnitChoiceOfRecipe units_of(const recipe::Recipe::Mesh& mesh);
+// Throws UsageError, with the nearest name, for a name in `units` that is of no layer. The name of
+// a module's type, such as "Linear", is checked when the units are made.
+void check_unit_names(const recipe::Recipe::Mesh& mesh, const std::vector<std::string>& layers);
+// `reshard` in [mesh]: 0 for "yes", 1 for "no", or the number of ranks that keep parameters
+// together.
+int reshard_ranks(const recipe::Recipe::Mesh& mesh);
+// The size of a bucket of gradients: `bucket` in [mesh], or 25 MiB or an eighth of the weights,
+// whichever is less. Several buckets let communication overlap with the backward.
+Bytes bucket_of(const recipe::Recipe::Mesh& mesh, Bytes trained);
+
+// The bytes of the largest unit of level Parameters, among a stage's layers with parameters.
+struct LayerBytes {
+  std::string name;
+  Bytes bytes = 0;
+};
+Bytes largest_unit(const recipe::Recipe::Mesh& mesh, const std::vector<LayerBytes>& layers);
+
+// The bytes of the parameters that one stage trains.
+struct StageParameters {
+  Bytes trained = 0;
+  Bytes largest_unit = 0;
+};
+
+// Changes the cost of a stage that one process trains to the cost of one rank under [mesh]:
+// weights, gradients and optimizer state are sharded at its level, the reduction buffers are added,
+// and the optimizer steps a shard. The optimizer's state has `states` times the size of the
+// trained parameters.
+void size_sharded_state(const recipe::Recipe& recipe, const StageParameters& stage, int states,
+                        int micro_batches, simulate::StageCost* cost);
+
+// Memory of one stage while its optimizer steps.
+struct OptimizerStepBytes {
+  Bytes gradients = 0;
+  Bytes largest = 0;  // of the tensors that the optimizer steps
+};
+// `largest`: bytes of the stage's largest parameter.
+OptimizerStepBytes bytes_during_optimizer_step(const recipe::Recipe& recipe, Bytes trained,
+                                               Bytes largest);
+
+// How a batch runs a stage's layers, for the number of its gathers.
+struct StageRuns {
+  int micro_batches = 1;
+  schedule::Recompute recompute = schedule::Recompute::Never;
+};
+
+// The bytes that a rank sends for data parallelism in one batch. Rings reduce the gradients of its
+// stage, and gather its parameters.
+struct SentBytes {
+  double reduce = 0;
+  double first_gather = 0;  // of all units
+  double next_gather = 0;   // of all units, each later time
+  int gathers = 0;
+  // Each forward, backward and recomputation gathers each unit for itself.
+  bool gathers_in_each_run = false;
+
+  double all() const {
+    return reduce + (gathers > 0 ? first_gather + (gathers - 1) * next_gather : 0);
+  }
+};
+// `trained`: the bytes of the parameters that the stage trains.
+SentBytes bytes_sent(const recipe::Recipe::Mesh& mesh, Bytes trained, const StageRuns& runs);
+
+// The duration of one message between ranks, and what each byte that a rank sends adds to it.
+struct MessageCost {
+  double seconds = 0;
+  double seconds_per_byte = 0;
+};
+// The number of messages for a stage.
+struct Messages {
+  int gather = 1;  // units
+  int reduce = 1;  // buckets
+};
+int messages_of_reduction(const recipe::Recipe::Mesh& mesh, Bytes trained, int units);
+// Adds the durations of a stage's communication to its cost. The backward hides the reduction but
+// its last message, and but what takes longer than the backward. Nothing hides a gather.
+void add_communication(const SentBytes& sent, const MessageCost& message, const Messages& messages,
+                       simulate::StageCost* cost);
+
+}  // namespace trestle::train
