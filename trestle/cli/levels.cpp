@@ -31,12 +31,14 @@ struct LevelsArguments {
   int layers = 16, width = 512;
   std::int64_t batch = 0;  // 0: the recipe's, or 32
   std::string optimizer;
-  std::string bucket, units, reshard;
+  std::string bucket, units, reshard, checkpoint;
+  std::int64_t checkpoint_segments = 0;
   bool offload = false;
   std::string svg;
   Overwrite overwrite = Overwrite::Refuse;
   train::LevelsOptions levels;
-  recipe::Recipe::Mesh mesh;  // the recipe's
+  recipe::Recipe::Mesh mesh;          // the recipe's
+  recipe::Recipe::Pipeline pipeline;  // the recipe's
   bool dry_run = false;
   bool json = false;
 };
@@ -82,6 +84,7 @@ Subject recipe_subject(LevelsArguments& arguments, const RunOptions& options) {
   optimizer.amsgrad = recipe.optimizer.amsgrad;
   arguments.levels.batch = recipe.train.batch;
   arguments.mesh = recipe.mesh;
+  arguments.pipeline = recipe.pipeline;
   Subject subject{.name = text(recipe.model.name, " of ", recipe.name),
                   .parameters = train::make_model(recipe, options.models).parameter_count(),
                   .make = [recipe, &options] { return train::make_model(recipe, options.models); },
@@ -181,12 +184,22 @@ Bytes bucket_of(const std::string& words) {
   return bytes;
 }
 
-// The keys of [mesh] that change a level, from the flags or the recipe.
+// The keys of [mesh] and [pipeline] that change a level, from the flags or the recipe.
 void set_sharding(const LevelsArguments& arguments, const Subject& subject,
                   train::LevelsOptions* levels) {
   recipe::Recipe changed;
   changed.mesh = arguments.mesh;
   changed.mesh.shard = arguments.levels.ranks;
+  changed.pipeline.checkpoint = arguments.pipeline.checkpoint;
+  changed.pipeline.checkpoint_segments = arguments.pipeline.checkpoint_segments;
+  if (!arguments.checkpoint.empty()) {
+    changed.pipeline.checkpoint_segments = 0;
+    recipe::set_field(changed, "pipeline.checkpoint", arguments.checkpoint);
+  }
+  if (arguments.checkpoint_segments > 0) {
+    changed.pipeline.checkpoint = {};
+    changed.pipeline.checkpoint_segments = arguments.checkpoint_segments;
+  }
   if (!arguments.units.empty()) recipe::set_field(changed, "mesh.units", arguments.units);
   if (!arguments.reshard.empty()) changed.mesh.reshard = arguments.reshard;
   changed.mesh.offload |= arguments.offload;
@@ -201,6 +214,8 @@ void set_sharding(const LevelsArguments& arguments, const Subject& subject,
   levels->units = options.units;
   levels->reshard_after_forward = options.reshard_after_forward;
   levels->shards_on_cpu = options.shards_on_cpu;
+  levels->checkpoint = changed.pipeline.checkpoint;
+  levels->checkpoint_segments = static_cast<int>(changed.pipeline.checkpoint_segments);
 }
 
 int perform_levels(LevelsArguments arguments, const RunOptions& options) {
@@ -298,6 +313,16 @@ void add_levels(Verb app, const RunOptions& options) {
       .type("WHEN");
   verb.add_switch("--offload", arguments->offload,
                   "Keep the shards of the levels above none in CPU memory");
+  verb.add("--checkpoint", arguments->checkpoint,
+           "Recompute these layers in the backward: names, or layers for all with parameters "
+           "(default: the recipe's)")
+      .type("NAMES");
+  verb.add_number(
+          "--checkpoint-segments", {1, 10'000},
+          [arguments](std::int64_t n) { arguments->checkpoint_segments = n; },
+          "Recompute the model in this many segments (default: the recipe's)")
+      .type("N")
+      .excludes("--checkpoint");
   verb.add("--svg", arguments->svg, "Draw the measurements as bars and the formulas as ticks")
       .type("FILE");
   add_overwrite_flag(verb, arguments->overwrite);

@@ -18,14 +18,7 @@ namespace {
 
 CheckpointedSegment plan(const Layers& layers, const std::vector<Span>& spans,
                          const CheckpointOptions& options) {
-  const auto graph = std::make_shared<const Graph>(layers.graph());
-  const int last = static_cast<int>(graph->layers.size());
-  std::vector<ValueId> inputs, outputs(static_cast<std::size_t>(graph->outputs));
-  for (int i = 0; i < graph->inputs; ++i) inputs.push_back({.layer = model_input, .output = i});
-  for (const Edge& edge : graph->edges)
-    if (edge.to_layer == last)
-      outputs[static_cast<std::size_t>(edge.to_argument)] = {edge.from_layer, edge.from_output};
-  return {graph, {.first = 0, .last = last}, spans, inputs, outputs, options};
+  return {std::make_shared<const Graph>(layers.graph()), spans, options};
 }
 
 }  // namespace
@@ -89,9 +82,7 @@ Checkpointed Checkpointed::units(const std::vector<std::string>& names, const La
 }
 
 Values Checkpointed::run(const Values& inputs, const RunKey* key) const {
-  if (const int wanted = layers_->graph().inputs; static_cast<int>(inputs.size()) != wanted)
-    throw UsageError(text("the model takes ", wanted, " input tensor(s) but got ", inputs.size()));
-  return layers_->run(inputs, {}, key).outputs;
+  return layers_->run_model(inputs, key);
 }
 
 Values Checkpointed::forward(const Values& inputs) const { return run(inputs, nullptr); }

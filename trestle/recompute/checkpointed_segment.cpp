@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/nn/boundary.h"
@@ -106,6 +107,20 @@ Segment::Result run_recomputed(const std::shared_ptr<const void>& owner, Planned
   return result;
 }
 
+std::vector<ValueId> inputs_of(const Graph& model) {
+  std::vector<ValueId> inputs;
+  for (int i = 0; i < model.inputs; ++i) inputs.push_back({.layer = model_input, .output = i});
+  return inputs;
+}
+
+std::vector<ValueId> outputs_of(const Graph& model) {
+  std::vector<ValueId> outputs(static_cast<std::size_t>(model.outputs));
+  for (const Edge& edge : model.edges)
+    if (edge.to_layer == static_cast<int>(model.layers.size()))
+      outputs[static_cast<std::size_t>(edge.to_argument)] = {edge.from_layer, edge.from_output};
+  return outputs;
+}
+
 }  // namespace
 
 struct CheckpointedSegment::Plan {
@@ -145,6 +160,17 @@ CheckpointedSegment::CheckpointedSegment(std::shared_ptr<const Graph> graph, Spa
         planned->last_uses.push_back(value);
     }
   }
+}
+
+CheckpointedSegment::CheckpointedSegment(const std::shared_ptr<const Graph>& model,
+                                         const std::vector<Span>& spans, CheckpointOptions options)
+    : CheckpointedSegment(model, {.first = 0, .last = static_cast<int>(model->layers.size())},
+                          spans, inputs_of(*model), outputs_of(*model), std::move(options)) {}
+
+Values CheckpointedSegment::run_model(const Values& inputs, const RunKey* key) const {
+  if (const int wanted = graph().inputs; static_cast<int>(inputs.size()) != wanted)
+    throw UsageError(text("the model takes ", wanted, " input tensor(s) but got ", inputs.size()));
+  return run(inputs, {}, key).outputs;
 }
 
 Segment::Result CheckpointedSegment::run(

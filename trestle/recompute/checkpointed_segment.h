@@ -30,9 +30,16 @@ class CheckpointedSegment {
                       const std::vector<Span>& spans, std::vector<ValueId> inputs,
                       std::vector<ValueId> outputs, CheckpointOptions options = {});
 
+  // All layers of a model, with its inputs and outputs.
+  CheckpointedSegment(const std::shared_ptr<const Graph>& model, const std::vector<Span>& spans,
+                      CheckpointOptions options = {});
+
   // As Segment::run(). Without gradients nothing is recomputed.
   Segment::Result run(Values inputs, const std::vector<std::optional<SharedWith>>& inputs_shared,
                       const RunKey* key) const;
+
+  // The same for all layers of a model. Throws UsageError for another number of inputs.
+  Values run_model(const Values& inputs, const RunKey* key) const;
 
   const std::vector<ValueId>& inputs() const;
   const std::vector<ValueId>& outputs() const;

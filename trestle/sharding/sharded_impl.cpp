@@ -15,6 +15,7 @@
 #include "trestle/device/batch_norm_kernel.h"
 #include "trestle/device/keyed_random.h"
 #include "trestle/sharding/engine/layer_units.h"
+#include "trestle/sharding/options/option_checks.h"
 #include "trestle/sharding/options/reproducible.h"
 #include "trestle/sync_batch_norm/sync_batch_norm.h"
 
@@ -87,11 +88,19 @@ Sharded::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, const Shard
   engine_->finish(parameters, sharding::each_once(model.named_buffers()),
                   GradientReducer::Driver::Autograd, unit_order);
   engine_->precision().cast_inputs_of_layers(graph_);
+  if (options.wrap_layers) options.wrap_layers(graph_);
+  if (options.checkpoint_segments > 0) {
+    const int last = static_cast<int>(graph_.layers.size());
+    const std::shared_ptr<const nn::Graph> unowned(std::shared_ptr<void>(), &graph_);
+    segments_.emplace(unowned,
+                      nn::cut_evenly({.first = 0, .last = last}, options.checkpoint_segments));
+  }
 }
 
 Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
                     const ShardOptions& options)
     : Impl(make_engine(mesh, options)) {
+  sharding::need_no_layers(options, "Sharded of a torch module");
   module_ = std::move(model);
   if (!module_) throw UsageError("Sharded of a null module");
   if (options.device) module_->to(*options.device);
@@ -129,7 +138,9 @@ nn::Values Sharded::Impl::forward(nn::Values inputs) {
   before_forward();
   for (at::Tensor& input : inputs) input = prepare_input(input);
   auto entry = engine_->recorder().begin(ShardEvent::What::Forward, -1);
-  nn::Values outputs = nn::run(graph_, inputs, keys_.next(reducer()));
+  const nn::RunKey key = keys_.next(reducer());
+  nn::Values outputs =
+      segments_ ? segments_->run_model(inputs, &key) : nn::run(graph_, inputs, key);
   entry.end();
   if (engine_->unsharder()) engine_->unsharder()->end_model();
   for (at::Tensor& output : outputs) watch_output(output);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trestle/nn/graph.h"
+#include "trestle/recompute/checkpointed_segment.h"
 #include "trestle/sharding/engine/forward_keys.h"
 #include "trestle/sharding/engine/module_units.h"
 #include "trestle/sharding/engine/shard_engine.h"
@@ -68,8 +69,9 @@ class Sharded::Impl {
   sharding::ForwardKeys keys_;
   sharding::JoinedModel joined_;
   int no_syncs_ = 0;
-  nn::Graph graph_;                            // of nn::Layers
-  std::shared_ptr<torch::nn::Module> module_;  // of any other model
+  nn::Graph graph_;                                  // of nn::Layers
+  std::optional<nn::CheckpointedSegment> segments_;  // of graph_, if some are recomputed
+  std::shared_ptr<torch::nn::Module> module_;        // of any other model
   std::optional<sharding::ModuleUnits> module_units_;
 };
 

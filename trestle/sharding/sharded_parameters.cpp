@@ -7,6 +7,7 @@
 #include "trestle/sharding/engine/full_state.h"
 #include "trestle/sharding/engine/layer_units.h"
 #include "trestle/sharding/engine/shard_engine.h"
+#include "trestle/sharding/options/option_checks.h"
 
 namespace trestle {
 
@@ -35,6 +36,7 @@ ShardedParameters::ShardedParameters(const NamedTensors& parameters, const Named
                                      const sharding::RankGroups& ranks, const ShardOptions& options)
     : engine_(std::make_shared<sharding::ShardEngine>(options, ranks)) {
   refuse_reproducible(options);
+  sharding::need_no_layers(options, "ShardedParameters");
   if (!options.units.names.empty())
     throw UsageError("ShardOptions::units.names for ShardedParameters without layers, one unit");
   if (options.level == ShardLevel::Parameters) {
@@ -50,6 +52,7 @@ ShardedParameters::ShardedParameters(const NamedTensors& parameters, const Named
                                      const sharding::RankGroups& ranks, const ShardOptions& options)
     : engine_(std::make_shared<sharding::ShardEngine>(options, ranks)) {
   refuse_reproducible(options);
+  sharding::need_no_layers(options, "ShardedParameters");
   std::vector<std::size_t> order;
   if (options.level == ShardLevel::Parameters) {
     auto units = sharding::make_layer_units({.graph = graph,

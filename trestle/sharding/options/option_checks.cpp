@@ -61,6 +61,8 @@ std::string describe_options(const ShardOptions& options) {
   add("shards_on_cpu", options.shards_on_cpu);
   add("reproducible.micro_batches", options.reproducible.micro_batches);
   add("reproducible.threads", options.reproducible.threads);
+  add("checkpoint_segments", options.checkpoint_segments);
+  add("wrap_layers", options.wrap_layers ? "set" : "not set");
   add("seed", options.seed);
   return lines;
 }
@@ -78,12 +80,24 @@ void check_options(const ShardOptions& options, const RankGroups& ranks) {
   }
   if (options.level == ShardLevel::None && options.shards_on_cpu)
     throw UsageError("shards_on_cpu at level None, where nothing is sharded");
+  if (options.checkpoint_segments < 0)
+    throw UsageError(text("ShardOptions::checkpoint_segments = ", options.checkpoint_segments),
+                     {.hint = "Give a number of segments, or 0 for none."});
   check_hook(options);
   for (const auto& type :
        {options.precision.parameters, options.precision.reduce, options.precision.output})
     if (type && !at::isFloatingType(*type))
       throw UsageError(text("ShardPrecision with ", toString(*type)),
                        {.hint = "Set a floating-point type: at::kBFloat16, at::kHalf, ..."});
+}
+
+void need_no_layers(const ShardOptions& options, const char* model) {
+  if (options.checkpoint_segments == 0 && !options.wrap_layers) return;
+  throw UsageError(
+      text("ShardOptions::", options.wrap_layers ? "wrap_layers" : "checkpoint_segments", " with ",
+           model),
+      {.hint = "They are for Sharded of nn::Layers. Call nn::checkpoint() inside the module, or "
+               "set PipelineOptions of the same names."});
 }
 
 void check_same_options(const comm::Group& group, const ShardOptions& options) {

@@ -4,6 +4,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,10 @@
 #include "trestle/base/units.h"
 #include "trestle/sharding/hooks/communication_hook.h"
 #include "trestle/sharding/options/shard_level.h"
+
+namespace trestle::nn {
+struct Graph;
+}
 
 namespace trestle {
 
@@ -150,6 +155,13 @@ struct ShardOptions {
   // Keeps shards, and so the optimizer's state, in CPU memory.
   bool shards_on_cpu = false;
   Reproducible reproducible = {};
+  // Activation checkpointing of nn::Layers, as in PipelineOptions: segments of equal size, each of
+  // which keeps only its inputs until its own backward. 0 = none; more than there are layers: one
+  // segment a layer. At level Parameters a segment is unsharded again for its recomputation.
+  int checkpoint_segments = 0;
+  // nn::Layers: called once, when the model is sharded. May replace the layers' forwards, for
+  // instance to checkpoint single layers (parallel/checkpoint_layers.h).
+  std::function<void(nn::Graph&)> wrap_layers = {};
   // The seed of random numbers (dropout). They are keyed by it, the step and the global
   // micro-batch, so that ranks draw what the plain model's micro-batches draw.
   std::uint64_t seed = 0;

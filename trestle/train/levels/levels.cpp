@@ -5,7 +5,9 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
@@ -13,6 +15,8 @@
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/device/device.h"
 #include "trestle/device/virtual_device.h"
+#include "trestle/parallel/checkpoint_layers.h"
+#include "trestle/recompute/checkpointed_segment.h"
 #include "trestle/sharding/sharded.h"
 
 namespace trestle::train {
@@ -34,6 +38,9 @@ void check_levels(const LevelsOptions& options) {
   if (options.batch < options.ranks)
     throw UsageError(text("a batch of ", options.batch, " on ", options.ranks, " ranks"),
                      {.hint = "Choose at least one sample for each rank."});
+  if (!options.checkpoint.empty() && options.checkpoint_segments > 0)
+    throw UsageError("both LevelsOptions::checkpoint and checkpoint_segments",
+                     {.hint = "Name layers, or give a number of segments."});
   optim::check_options(options.optimizer);
 }
 
@@ -54,6 +61,8 @@ ShardOptions shard_options(const LevelRow& row, const LevelsOptions& options,
     chosen.reshard_after_forward = options.reshard_after_forward;
   }
   chosen.shards_on_cpu = options.shards_on_cpu && row.level != ShardLevel::None;
+  chosen.checkpoint_segments = options.checkpoint_segments;
+  if (!options.checkpoint.empty()) chosen.wrap_layers = checkpoint_layers(options.checkpoint);
   return chosen;
 }
 
@@ -80,9 +89,31 @@ double middle(std::vector<double> seconds) {
   return seconds[seconds.size() / 2];
 }
 
+// The model in one process.
+class PlainModel {
+ public:
+  PlainModel(nn::Layers layers, const LevelsOptions& options)
+      : layers_(std::move(layers)), run_(run_of(layers_, options)) {}
+
+  at::Tensor forward(const at::Tensor& input) const { return run_.run_model({input}, nullptr)[0]; }
+  std::vector<at::Tensor> parameters() const { return layers_.parameters(); }
+
+ private:
+  static nn::CheckpointedSegment run_of(const nn::Layers& layers, const LevelsOptions& options) {
+    nn::Graph graph = layers.graph();
+    if (!options.checkpoint.empty()) checkpoint_layers(options.checkpoint)(graph);
+    const int last = static_cast<int>(graph.layers.size());
+    return {std::make_shared<const nn::Graph>(std::move(graph)),
+            nn::cut_evenly({.first = 0, .last = last}, options.checkpoint_segments)};
+  }
+
+  nn::Layers layers_;
+  nn::CheckpointedSegment run_;
+};
+
 // The plain model, or the model in the engine, with what a step needs of either.
 struct Trained {
-  std::optional<nn::Layers> plain = {};
+  std::optional<PlainModel> plain = {};
   std::optional<Sharded> sharded = {};
 
   std::vector<at::Tensor> parameters() const {
@@ -103,7 +134,7 @@ Trained make_level(const LevelRow& row, const MakeNet& make_net, const LevelsOpt
   nn::Layers net = make_net();
   if (row.preset.empty()) {
     net.to(device);
-    trained.plain = net;
+    trained.plain.emplace(net, options);
     return trained;
   }
   std::vector<mesh::Dimension> dimensions;

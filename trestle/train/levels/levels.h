@@ -32,6 +32,10 @@ struct LevelsOptions {
   ShardUnits units = {};
   Reshard reshard_after_forward = true;
   bool shards_on_cpu = false;
+  // Activation checkpointing of the model, at each level and in the plain one: of layers by name
+  // (parallel/checkpoint_layers.h), or in segments of equal size. At most one of the two.
+  std::vector<std::string> checkpoint = {};
+  int checkpoint_segments = 0;
 };
 
 struct LevelRow {
