@@ -32,6 +32,31 @@ TEST_F(LevelsVerb, TakesModelAndOptimizerOfRecipe) {
   EXPECT_THAT(done.out, HasSubstr("peak_bytes"));
 }
 
+// The keys of a recipe that recompute layers, and the flags of the same names.
+TEST_F(LevelsVerb, RecomputesAsTheRecipeAndItsFlagsSay) {
+  const auto peak = [](const Finished& done) {
+    EXPECT_EQ(done.code, 0) << done.err;
+    const std::string name = "\"peak_bytes\":";
+    const auto at = done.out.find(name);
+    return at == std::string::npos ? 0L : std::stol(done.out.substr(at + name.size()));
+  };
+  const std::vector<std::string> command = {"levels",  "--layers", "24",      "--width", "8",
+                                            "--batch", "4096",     "--steps", "1",       "--json"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), command.begin(), command.end());
+    return run(more);
+  };
+  EXPECT_LT(peak(with({"--checkpoint-segments", "6"})), peak(with({})) / 2);
+  EXPECT_LE(peak(with({"--checkpoint", "layers"})), peak(with({})));
+  EXPECT_THAT(with({"--checkpoint", "linaer1"}).err, HasSubstr("linear1"));
+  EXPECT_EQ(with({"--checkpoint", "layers", "--checkpoint-segments", "2"}).code, 2);
+  write_recipe("segments", "[pipeline]", "[pipeline]\ncheckpoint_segments = 4");
+  const auto of = [&](const char* recipe) {
+    return peak(run({"levels", recipe, "--ranks", "2", "--steps", "1", "--json"}));
+  };
+  EXPECT_LT(of("segments.toml"), of("small.toml"));
+}
+
 // The recipe's other optimizer fields stay, as with `trestle train`.
 TEST_F(LevelsVerb, KeepsOptimizerFieldsOfRecipeUnderOtherName) {
   write_recipe("heavy", "\"rmsprop\"", "\"sgd\"\nmomentum = 0.9");

@@ -51,6 +51,12 @@ TEST_F(BudgetTest, OutOfMemoryReportsDeviceLayerAndBytes) {
   EXPECT_THAT(message, HasSubstr("virtual:2 is out of memory: requested 781.2 KiB"));
   EXPECT_THAT(message, HasSubstr("390.6 KiB in use of a budget of 1.0 MiB"));
   EXPECT_THAT(message, HasSubstr("in layer 'encoder.down3'"));
+  EXPECT_THAT(message, HasSubstr("recomputation"));
+  const at::NoGradGuard no_grad;
+  EXPECT_THAT(out_of_memory([&] {
+                torch::empty({200, 1000}, options());
+              }),
+              HasSubstr("Use smaller batches, more stages"));
   const auto report = last_out_of_memory(device_);
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->device, device_);

@@ -92,6 +92,25 @@ TEST(OutOfMemory, NamesStageAndLayerInForward) {
   EXPECT_THAT(message, HasSubstr("More micro-batches, recompute = \"always\""));
 }
 
+// No advice of training where nothing is trained, nor for weights.
+TEST(OutOfMemory, AdvisesOnEvaluationsAndWeightsByThemselves) {
+  Pipeline pipeline(conv_net(), two_stages(Recompute::Never));
+  const auto devices = virtual_devices(2);
+  set_budget(devices[0].torch, memory_usage(devices[0].torch).current + (20 << 10));
+  const std::string evaluation =
+      message_of<c10::OutOfMemoryError>([&] { pipeline.evaluate(images(16)); });
+  nn::Layers wide;
+  wide.add("wide", torch::nn::Linear(512, 512));
+  wide.add("out", torch::nn::Linear(512, 2));
+  const std::string weights = message_of<c10::OutOfMemoryError>([&] {
+    Pipeline other(wide, {.devices = devices, .balance = {1, 1}});
+  });
+  virtual_devices(2);
+  EXPECT_THAT(evaluation, AllOf(HasSubstr("a smaller batch"), Not(HasSubstr("recompute"))));
+  EXPECT_THAT(weights, AllOf(HasSubstr("the weights of layer 'wide'"), HasSubstr("asked 1.0 MiB"),
+                             Not(HasSubstr("recompute"))));
+}
+
 // Leaves stage 1's device enough memory for the forward but not for the backward.
 TEST(OutOfMemory, NamesStageAndLayerInBackward) {
   Pipeline pipeline(conv_net(), two_stages(Recompute::Never));

@@ -8,6 +8,10 @@
 #include <vector>
 
 #include "tests/sharding/layered_net.h"
+#include "trestle/base/error.h"
+#include "trestle/device/device.h"
+#include "trestle/device/virtual_device.h"
+#include "trestle/parallel/checkpoint_layers.h"
 #include "trestle/recompute/checkpoint.h"
 
 namespace trestle::testing {
@@ -105,6 +109,93 @@ TEST(ShardedRecompute, DropoutAfterRecomputedCallIsUnchanged) {
   ASSERT_EQ(found[0].size(), found[1].size());
   for (std::size_t level = 0; level < found[0].size(); ++level)
     EXPECT_LT(difference(found[0][level], found[1][level]), 1e-14) << level;
+}
+
+// Segments end inside the reach of the skip and between the tied layers; one begins with a layer
+// that writes to its input. Layers are chosen as in a pipeline.
+TEST(ShardedRecompute, LayersAndSegmentsHavePlainModelsGradients) {
+  const at::Tensor x = rows(6, 1), y = rows(6, 2);
+  for (const double dropout : {0.0, 0.5}) {
+    const auto make = [&] { return make_layered_net(dropout); };
+    const int layers = static_cast<int>(make().size());
+    const NamedTensors shapes = make().named_parameters();
+    std::vector<Gradients> kept;
+    const auto gradients_with = [&](const ShardOptions& options) {
+      std::vector<Gradients> found;
+      at_each_level(2, make, options, [&](World& world, Sharded& sharded, const nn::Layers&) {
+        for (int step = 0; step < 2; ++step) {
+          sharded.zero_grad();
+          sharded.backward(loss_of(sharded.forward(part(x, world)), part(y, world)));
+        }
+        const Gradients own = whole_gradients(sharded, world, shapes);
+        if (world.rank() == 0) found.push_back(own);
+      });
+      return found;
+    };
+    kept = gradients_with({});
+    if (dropout == 0) {
+      nn::Layers plain = make();
+      loss_of(plain.forward(x), y).backward();
+      for (const Gradients& level : kept)
+        EXPECT_LT(difference(gradients_of(plain.named_parameters()), level), 1e-14);
+    }
+    const auto expect_same = [&](const ShardOptions& options, const std::string& what) {
+      const auto found = gradients_with(options);
+      ASSERT_EQ(found.size(), kept.size());
+      for (std::size_t level = 0; level < found.size(); ++level)
+        EXPECT_LT(difference(kept[level], found[level]), 1e-14)
+            << what << ", level " << level << ", dropout " << dropout;
+    };
+    for (const int segments : {1, 2, 3, layers, layers + 5})
+      expect_same({.checkpoint_segments = segments}, std::to_string(segments) + " segments");
+    expect_same({.wrap_layers = checkpoint_layers({"layers"})}, "layers");
+    expect_same({.wrap_layers = checkpoint_layers({"middle", "join"})}, "middle and join");
+  }
+}
+
+TEST(ShardedRecompute, ASegmentKeepsOnlyItsInputs) {
+  install_virtual_devices({.count = 2});
+  constexpr std::int64_t width = 64, batch = 512;
+  const auto peak_of = [&](const ShardOptions& given) {
+    const auto peaks = spawn(2, [&](World& world) {
+      const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
+      ShardOptions options = given;
+      options.level = ShardLevel::Parameters;
+      options.device = device;
+      nn::Layers net(nn::Seed{1});
+      for (int i = 0; i < 12; ++i) {
+        net.add("tanh" + std::to_string(i), torch::nn::Tanh());
+        net.add("linear" + std::to_string(i), [=] { return torch::nn::Linear(width, width); });
+      }
+      Sharded sharded(net, DeviceMesh(world, {{"shard", 2}}), options);
+      const at::Tensor x = at::rand({batch, width}).to(device);
+      Bytes peak = 0;
+      for (int step = 0; step < 2; ++step) {
+        reset_peak_memory(device);
+        sharded.backward(sharded.forward(x).square().mean());
+        peak = memory_usage(device).peak;
+        sharded.zero_grad();
+      }
+      return peak;
+    });
+    return peaks[0];
+  };
+  const Bytes activation = batch * width * 4, kept = peak_of({});
+  // 12 activations are kept, each the output of one layer and the input of the next one; or the
+  // inputs of 4 segments and the 3 activations of one.
+  EXPECT_LT(peak_of({.checkpoint_segments = 4}), kept - 5 * activation);
+}
+
+TEST(ShardedRecompute, RefusesOptionsThatAModuleCannotFollow) {
+  spawn(2, [](World& world) {
+    const DeviceMesh mesh(world, {{"shard", 2}});
+    const auto module = std::make_shared<RecomputedImpl>(false);
+    EXPECT_THROW(Sharded(module, mesh, {.checkpoint_segments = 2}), UsageError);
+    EXPECT_THROW(Sharded(module, mesh, {.wrap_layers = checkpoint_layers({"layers"})}), UsageError);
+    EXPECT_THROW(Sharded(blocks(false), mesh, {.checkpoint_segments = -1}), UsageError);
+    EXPECT_THROW(Sharded(blocks(false), mesh, {.wrap_layers = checkpoint_layers({"blok"})}),
+                 UsageError);
+  });
 }
 
 }  // namespace

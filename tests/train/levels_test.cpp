@@ -79,12 +79,49 @@ TEST(Levels, AllowUnevenSharesOfBatch) {
   for (const LevelRow& row : rows) EXPECT_GT(row.measured.rest, 0) << row.name;
 }
 
+struct WideBlockImpl : torch::nn::Module {
+  WideBlockImpl() {
+    in = register_module("in", torch::nn::Linear(32, 256));
+    out = register_module("out", torch::nn::Linear(256, 32));
+  }
+  at::Tensor forward(const at::Tensor& x) { return out(torch::tanh(in(x))); }
+  torch::nn::Linear in{nullptr}, out{nullptr};
+};
+
+// Activations inside the blocks are most of each peak.
+TEST(Levels, RecomputeLayersOrSegments) {
+  const auto peaks = [](LevelsOptions options) {
+    options.ranks = 2, options.steps = 1, options.batch = 2048;
+    std::vector<Bytes> found;
+    const auto make = [] {
+      nn::Layers net(nn::Seed{1});
+      for (int i = 0; i < 12; ++i)
+        net.add("block" + std::to_string(i), [] { return std::make_shared<WideBlockImpl>(); });
+      return net;
+    };
+    for (const LevelRow& row : measure_levels(make, {32}, options))
+      found.push_back(row.measured.peak);
+    return found;
+  };
+  const auto kept = peaks({}), segments = peaks({.checkpoint_segments = 4}),
+             layers = peaks({.checkpoint = {"layers"}}),
+             some = peaks({.checkpoint = {"block3", "block4"}});
+  for (std::size_t row = 0; row < kept.size(); ++row) {
+    EXPECT_LT(segments[row], 3 * kept[row] / 4) << row;
+    EXPECT_LT(layers[row], kept[row] / 2) << row;
+    EXPECT_LT(some[row], kept[row]) << row;
+  }
+  EXPECT_THROW(peaks({.checkpoint = {"blok3"}}), UsageError);
+}
+
 TEST(Levels, RefuseInvalidNumbers) {
   EXPECT_THROW(levels_on_paper(1, {.ranks = 1}), UsageError);
   EXPECT_THROW(levels_on_paper(1, {.ranks = 4, .replicate = 3}), UsageError);
   EXPECT_THROW(levels_on_paper(1, {.ranks = 4, .batch = 3}), UsageError);
   EXPECT_THROW(levels_on_paper(1, {.steps = 0}), UsageError);
   EXPECT_THROW(levels_on_paper(1, {.optimizer = {.name = "adamv"}}), UsageError);
+  EXPECT_THROW(levels_on_paper(1, {.checkpoint = {"layers"}, .checkpoint_segments = 2}),
+               UsageError);
 }
 
 }  // namespace

@@ -297,6 +297,8 @@ class ShardedKeysTraining : public ReplicasTraining {
     ShardOptions chosen{.level = ShardLevel::Parameters};
     recipe.mesh.shard = ranks;
     set_sharding(recipe.mesh, &chosen);
+    options.checkpoint = recipe.pipeline.checkpoint;
+    options.checkpoint_segments = static_cast<int>(recipe.pipeline.checkpoint_segments);
     options.reshard_after_forward = chosen.reshard_after_forward;
     const auto make = [&] { return make_model(recipe, hooks.models); };
     const auto rows = measure_levels(make, {1, 28, 28}, options);
@@ -327,6 +329,12 @@ TEST_F(ShardedKeysTraining, HasPeaksThatLevelsMeasuresWithoutReshard) {
   recipe.model.name = "resnet18";
   recipe.model.width = 16;
   recipe.mesh.reshard = "no";
+  expect_peaks_of_levels(recipe, 2, chain_hooks());
+}
+
+TEST_F(ShardedKeysTraining, HasPeaksThatLevelsMeasuresWithSegments) {
+  recipe::Recipe recipe = chain();
+  recipe.pipeline.checkpoint_segments = 3;
   expect_peaks_of_levels(recipe, 2, chain_hooks());
 }
 

@@ -290,7 +290,8 @@ std::shared_ptr<pipeline::MiniBatchState> Pipeline::Impl::run(StepInputs inputs,
   if (parts_->one_device_each) inputs.threads = parts_->executor.threads();
   if (inputs.wants_gradient.empty()) inputs.wants_gradient.resize(batch.size(), false);
   // A caller's backward may run after the pipeline is destroyed.
-  inputs.suggest = [weak = weak_from_this()](int) {
+  inputs.suggest = [weak = weak_from_this(), evaluating = inputs.evaluating](int) {
+    if (evaluating) return std::string(plan::evaluation_advice);
     const auto impl = weak.lock();
     return impl ? impl->suggest_fit() : std::string();
   };

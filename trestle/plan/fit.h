@@ -30,4 +30,8 @@ struct FitQuestion {
 // general advice if costs or budgets are missing or if nothing fits.
 std::string suggest_fit(const FitQuestion& question, const simulate::Costs& costs);
 
+// The same for a forward that no backward follows: it keeps nothing that recomputation would free.
+inline constexpr const char* evaluation_advice =
+    "Smaller inputs, a smaller batch, or fewer layers in this stage would need less memory.";
+
 }  // namespace trestle::plan

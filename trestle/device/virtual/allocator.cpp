@@ -2,6 +2,7 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -65,9 +66,11 @@ struct alignas(64) Header {
   if (report.peak <= report.budget) message += ", peak " + format_bytes(report.peak);
   if (!report.layer.empty()) message += text(", in layer '", report.layer, "'");
   if (!report.node.empty()) message += text(", in the backward of ", report.node);
+  // Without gradients nothing is kept that recomputation would free.
+  const bool keeps = c10::GradMode::is_enabled() || !report.node.empty();
   message +=
-      ". Use more or smaller micro-batches, recomputation, more stages, or a larger budget "
-      "(virtual:NxBYTES).";
+      text(". Use ", keeps ? "more or smaller micro-batches, recomputation" : "smaller batches",
+           ", more stages, or a larger budget (virtual:NxBYTES).");
   {
     const std::lock_guard lock(m.mutex);
     m.refusal = std::move(report);

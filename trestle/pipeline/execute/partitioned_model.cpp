@@ -1,22 +1,45 @@
 #include "trestle/pipeline/execute/partitioned_model.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/base/units.h"
 #include "trestle/device/error_context.h"
 #include "trestle/device/layer_scope.h"
+#include "trestle/device/virtual_device.h"
 
 namespace trestle::pipeline {
 namespace {
+
+// Recomputation and micro-batches do not help here: these are weights, before the first batch.
+[[noreturn]] void rethrow_for_weights(const nn::Layer& layer, at::Device device) {
+  const auto report =
+      device.is_privateuseone() ? last_out_of_memory(device) : std::optional<OutOfMemoryReport>();
+  if (!report)
+    rethrow_with_context(
+        text("while making and moving layer '", layer.name, "' to ", device_name(device)));
+  const std::string message =
+      text(device_name(device), " is out of memory while the weights of layer '", layer.name,
+           "' are moved to it: asked ", format_bytes(report->requested), ", ",
+           format_bytes(report->in_use), " of ", format_bytes(report->budget),
+           " in use.\n         Use more devices, fewer layers in this stage, or a larger budget "
+           "(virtual:NxBYTES).");
+  throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, message);
+}
 
 void move_layer(const nn::Layer& layer, at::Device device, at::MemoryFormat format) {
   try {
     const LayerScope scope(layer.name);
     layer.to(device);  // makes the layer first if needed: one at a time
     layer.to(format);
+  } catch (const c10::OutOfMemoryError&) {
+    rethrow_for_weights(layer, device);
   } catch (...) {
     rethrow_with_context(
         text("while making and moving layer '", layer.name, "' to ", device_name(device)));
