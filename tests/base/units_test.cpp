@@ -39,6 +39,28 @@ TEST(Units, FormatsBytes) {
   EXPECT_EQ(format_bytes(std::numeric_limits<Bytes>::min()), "-8.0 EiB");
 }
 
+TEST(Units, ParsesBandwidths) {
+  EXPECT_EQ(parse_bandwidth("100Mbit"), 12.5e6);
+  EXPECT_EQ(parse_bandwidth(" 1 Gbit/s "), 125e6);
+  EXPECT_EQ(parse_bandwidth("512kbit"), 64e3);
+  EXPECT_EQ(parse_bandwidth("12.5MB/s"), 12.5e6);
+  EXPECT_EQ(parse_bandwidth("1 MiB/s"), 1048576);
+}
+
+TEST(Units, RejectsInvalidBandwidths) {
+  for (const char* text : {"", "Mbit", "0Mbit", "-1Mbit", "100", "100Mb", "100mbit", "5ms", "inf",
+                           "100MB", "1/s", "1 Mbit/h"}) {
+    EXPECT_THROW(parse_bandwidth(text), UsageError) << text;
+  }
+}
+
+TEST(Units, FormatsBandwidths) {
+  EXPECT_EQ(format_bandwidth(12.5e6), "100 Mbit/s");
+  EXPECT_EQ(format_bandwidth(125e6), "1 Gbit/s");
+  EXPECT_EQ(format_bandwidth(11.83e6), "94.6 Mbit/s");
+  EXPECT_EQ(format_bandwidth(1), "8 bit/s");
+}
+
 TEST(Units, FormatsDurations) {
   EXPECT_EQ(format_duration(0.310), "310 ms");
   EXPECT_EQ(format_duration(192), "3 min 12 s");

@@ -47,6 +47,30 @@ TEST_F(DryRun, NamesDeviceThatSecondsWereMeasuredOn) {
               HasSubstr(" % idle (from small samples)\n"));
 }
 
+TEST_F(DryRun, TakesTheLinkBetweenHosts) {
+  const auto seconds = [](const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {"train", "small.toml", "--dry-run", "--json"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, 0) << done.err;
+    const std::string key = "\"predicted_step_seconds\":";
+    return std::stod(done.out.substr(done.out.find(key) + key.size()));
+  };
+  // At 1 Mbit/s the messages between two stages take many times as long as the stages.
+  EXPECT_GT(seconds({"--devices", "virtual:2", "--link", "1Mbit,5ms"}),
+            2 * seconds({"--devices", "virtual:2"}));
+  EXPECT_GT(seconds({"--mesh", "replicate=2", "--link", "1Mbit,5ms"}),
+            2 * seconds({"--mesh", "replicate=2"}));
+  const Finished plan =
+      run({"train", "small.toml", "--dry-run", "--mesh", "replicate=2", "--link", "1Mbit,5ms"});
+  EXPECT_THAT(plan.out, HasSubstr("network   1 Mbit/s and 5 ms each way (given) · each rank on a "
+                                  "host of its own\n"));
+  EXPECT_THAT(plan.out, HasSubstr(" of it data-parallel communication"));
+  const Finished refused = run({"train", "small.toml", "--dry-run", "--link", "fast"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("'fast' is not a bandwidth such as 100Mbit"));
+}
+
 // "--shape 3,64,64" of train and "--set data.shape=3,64,64" of sweep are one spelling.
 TEST_F(DryRun, TrainTakesFieldsAsSweepDoes) {
   const auto planned = [](const std::vector<std::string>& flags) {

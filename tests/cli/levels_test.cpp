@@ -32,6 +32,20 @@ TEST_F(LevelsVerb, TakesModelAndOptimizerOfRecipe) {
   EXPECT_THAT(done.out, HasSubstr("peak_bytes"));
 }
 
+TEST_F(LevelsVerb, GivesTheLeastTimeOnALink) {
+  const Finished paper = run({"levels", "--layers", "4", "--width", "64", "--ranks", "4",
+                              "--dry-run", "--link", "1Mbit,5ms"});
+  ASSERT_EQ(paper.code, 0) << paper.err;
+  EXPECT_THAT(paper.out, HasSubstr("link      1 Mbit/s and 5 ms each way"));
+  // 2 x 3/4 of 66,560 bytes at 125,000 bytes per second, and three messages.
+  EXPECT_THAT(paper.out, HasSubstr("DDP 814 ms"));
+  const Finished json = run({"levels", "--dry-run", "--json", "--link", "1Gbit"});
+  EXPECT_THAT(json.out, HasSubstr("\"link_seconds\":"));
+  const Finished refused = run({"levels", "--dry-run", "--link", "5ms"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("'5ms' is not a bandwidth"));
+}
+
 // The keys of a recipe that recompute layers, and the flags of the same names.
 TEST_F(LevelsVerb, RecomputesAsTheRecipeAndItsFlagsSay) {
   const auto peak = [](const Finished& done) {

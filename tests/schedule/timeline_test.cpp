@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "trestle/schedule/routes.h"
+
 namespace trestle::schedule {
 namespace {
 
@@ -96,6 +98,29 @@ TEST(Timeline, IsAllZeroIfEmpty) {
   EXPECT_EQ(idle_share_of_makespan(empty), 0);
   EXPECT_EQ(idle_share_of_ideal(empty), 0);
   EXPECT_THAT(peak_live_activations(empty), ElementsAre(0));
+}
+
+TEST(Timeline, MeasuredMessagesCrossUntilTheyAreUsed) {
+  Timeline timeline;
+  timeline.stages = 2;
+  timeline.micro_batches = 1;
+  timeline.rank_count = 2;
+  timeline.rank_of_stage = {0, 1};
+  timeline.routes = main_lane(2);
+  timeline.events = {{0, parse_action("0SEND_F0"), 1, 1.1},
+                     {1, parse_action("1RECV_F0"), 1, 2},
+                     {1, parse_action("1REDUCE_GRAD"), 4, 5}};
+  Timeline one_host = timeline;
+  add_measured_crossings(&one_host, {0, 0});
+  ASSERT_EQ(one_host.crossings.size(), 1);
+  EXPECT_EQ(one_host.crossings[0].action, parse_action("1REDUCE_GRAD"));
+  add_measured_crossings(&timeline, {0, 1});
+  EXPECT_EQ(hosts_of(timeline), (std::vector<int>{0, 1}));
+  ASSERT_EQ(timeline.crossings.size(), 2);
+  EXPECT_EQ(timeline.crossings[0].host, 0);
+  EXPECT_EQ(timeline.crossings[0].begin, 1);
+  EXPECT_EQ(timeline.crossings[0].end, 2);
+  EXPECT_EQ(timeline.crossings[1].host, 1);
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ TEST(LayerCosts, PredictedPeakIncludesOptimizersStep) {
   for (int from = -1; from < 2; ++from)
     profile.values.push_back({.from = from, .to = {from + 1}, .saved_by = {}, .bytes = 16});
   const LayerCosts costs = costs_of_profile(recipe, profile, {{"wide", make}});
-  const schedule::Timeline step = predict_cut(recipe, costs, {1, 1});
+  const schedule::Timeline step = predict_cut(recipe, costs, {1, 1}).timeline;
   // The weight, its gradient, two moments and three temporary tensors.
   for (const Bytes peak : step.device_peak_bytes) EXPECT_EQ(peak, 7 * weight);
   EXPECT_EQ(plan::stage_bytes(costs.profile, 0, 1, costs.sizes), 7 * weight);

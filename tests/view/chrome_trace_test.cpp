@@ -28,6 +28,15 @@ void expect_same(const Timeline& a, const Timeline& b) {
   EXPECT_EQ(a.device_of_stage, b.device_of_stage);
   EXPECT_EQ(a.device_peak_bytes, b.device_peak_bytes);
   EXPECT_EQ(a.world_ranks, b.world_ranks);
+  EXPECT_EQ(a.host_of_rank, b.host_of_rank);
+  ASSERT_EQ(a.crossings.size(), b.crossings.size());
+  for (std::size_t i = 0; i < a.crossings.size(); ++i) {
+    EXPECT_EQ(a.crossings[i].host, b.crossings[i].host);
+    EXPECT_EQ(a.crossings[i].rank, b.crossings[i].rank);
+    EXPECT_EQ(a.crossings[i].action, b.crossings[i].action);
+    EXPECT_EQ(a.crossings[i].begin, b.crossings[i].begin);
+    EXPECT_EQ(a.crossings[i].end, b.crossings[i].end);
+  }
   ASSERT_EQ(a.events.size(), b.events.size());
   for (std::size_t i = 0; i < a.events.size(); ++i) {
     EXPECT_EQ(a.events[i].rank, b.events[i].rank);
@@ -51,6 +60,15 @@ TEST(ChromeTrace, SurvivesARoundTrip) {
   expect_same(back[0], simulated);
   expect_same(back[1], measured);
   EXPECT_EQ(to_svg(back), to_svg({simulated, measured}));
+}
+
+TEST(ChromeTrace, CarriesWhatLeavesHosts) {
+  const Timeline timeline = samples::unet_over_hosts();
+  ASSERT_FALSE(timeline.crossings.empty());
+  const std::vector<Timeline> back = from_chrome_trace(to_chrome_trace({timeline}));
+  ASSERT_EQ(back.size(), 1u);
+  expect_same(back[0], timeline);
+  EXPECT_EQ(to_svg(back), to_svg({timeline}));
 }
 
 TEST(ChromeTrace, CarriesEveryKindOfAction) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 
 #include "trestle/base/files.h"
 #include "trestle/base/units.h"
@@ -39,7 +40,8 @@ Timeline unit(const std::string& name, int stages, int micro_batches,
 
 Timeline gpipe_with_skips() { return unit("gpipe", 2, 4, two_skips()); }
 
-Timeline unet() {
+// The quick U-Net in two stages; with a link they are on two hosts.
+static Timeline unet_with(const std::optional<simulate::Link>& link) {
   simulate::Costs costs;
   for (const double forward : {0.028, 0.021}) {
     costs.stages.push_back({.forward = forward,
@@ -55,10 +57,14 @@ Timeline unet() {
   const schedule::Schedule table =
       schedule::lower(schedule::generate("gpipe", {.stages = 2, .micro_batches = 4}), two_skips());
   costs.routes.assign(table.routes.size(), {.seconds = 0.0008, .bytes = 2_MiB});
+  if (link) costs.network = simulate::Network{.link = *link, .hosts = {{0, 1}}};
   Timeline timeline = simulate::simulate(table, costs);
   timeline.title = "simulated";
   return timeline;
 }
+
+Timeline unet() { return unet_with(std::nullopt); }
+Timeline unet_over_hosts() { return unet_with(simulate::parse_link("400Mbit,1ms")); }
 
 Timeline measured(Timeline of) {
   const auto stretch = [](double time) { return time * 1.035 + 0.0006 * std::sin(time * 210); };

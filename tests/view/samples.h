@@ -18,6 +18,9 @@ schedule::Timeline gpipe_with_skips();
 // The same with milliseconds and mebibytes instead of units, similar to a U-Net cut in two.
 schedule::Timeline unet();
 
+// The same over two hosts, whose link takes longer than the stages compute.
+schedule::Timeline unet_over_hosts();
+
 // A timeline as if measured: `of` with uneven times, titled "measured".
 schedule::Timeline measured(schedule::Timeline of);
 

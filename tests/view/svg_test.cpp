@@ -110,6 +110,20 @@ TEST(Svg, PanelsShareTheTimeAxisAndTheMemoryScale) {
   EXPECT_NEAR(number(*forwards.front(), "x"), number(*forwards[forwards.size() / 2], "x"), 0.6);
 }
 
+TEST(Svg, HostsHaveARowWithWhatLeavesThem) {
+  const Timeline simulated = samples::unet_over_hosts();
+  Timeline measured = samples::measured(simulated);
+  measured.crossings.clear();
+  add_measured_crossings(&measured, simulated.host_of_rank);
+  const XmlElement root = parse_xml(to_svg({simulated, measured}));
+  ASSERT_EQ(find_all(root, "g", "host").size(), 4u);
+  // An activation and two skips, or their gradients, of each of four micro-batches.
+  for (const XmlElement* host : find_all(root, "g", "host"))
+    EXPECT_EQ(find_all(*host, "rect", "crossing").size(), 12u);
+  EXPECT_THAT(texts(root), AllOf(Contains("from host 0"), Contains("from host 1")));
+  EXPECT_TRUE(find_all(parse_xml(to_svg({samples::unet()})), "g", "host").empty());
+}
+
 TEST(Svg, HidesNumbersThatDoNotFit) {
   const XmlElement root = parse_xml(to_svg({samples::unit("1f1b", 8, 32)}, {.width = 500}));
   EXPECT_EQ(cells(root, "F"), 256u);

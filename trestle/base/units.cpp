@@ -28,6 +28,26 @@ constexpr std::array<std::pair<std::string_view, double>, 11> byte_units = {{
     {"TB", 1e12},
 }};
 
+constexpr std::array<std::pair<std::string_view, double>, 5> bit_units = {
+    {{"bit", 1}, {"kbit", 1e3}, {"Mbit", 1e6}, {"Gbit", 1e9}, {"Tbit", 1e12}}};
+
+[[noreturn]] void refuse_bandwidth(std::string_view text) {
+  throw UsageError(trestle::text("'", text.substr(0, 100), "' is not a bandwidth"),
+                   {.hint = "Write it as '100Mbit', '1Gbit', '512kbit' or '12.5MB/s'."});
+}
+
+// The number at the begin of `word` and the unit behind it. `refuse` throws.
+template <class Refuse>
+std::pair<double, std::string> number_and_unit(const std::string& word, const Refuse& refuse) {
+  // from_chars would also accept "inf", "nan" and a sign, so require a digit.
+  if (word.empty() || std::isdigit(static_cast<unsigned char>(word.front())) == 0) refuse();
+  double number = 0;
+  const char* end = word.data() + word.size();
+  const auto [rest, failure] = std::from_chars(word.data(), end, number, std::chars_format::fixed);
+  if (failure != std::errc{}) refuse();
+  return {number, trim(std::string_view(rest, static_cast<std::size_t>(end - rest)))};
+}
+
 [[noreturn]] void refuse_bytes(std::string_view text) {
   throw UsageError(trestle::text("'", text, "' is not a number of bytes"),
                    {.hint = "Write it as '512MiB', '1.5 GiB', '100 MB' or '4096'."});
@@ -36,15 +56,7 @@ constexpr std::array<std::pair<std::string_view, double>, 11> byte_units = {{
 }  // namespace
 
 Bytes parse_bytes(std::string_view text) {
-  const std::string word = trim(text);
-  // from_chars would also accept "inf", "nan" and a sign, so require a digit.
-  if (word.empty() || std::isdigit(static_cast<unsigned char>(word.front())) == 0)
-    refuse_bytes(text);
-  double number = 0;
-  const char* end = word.data() + word.size();
-  const auto [rest, failure] = std::from_chars(word.data(), end, number, std::chars_format::fixed);
-  if (failure != std::errc{}) refuse_bytes(text);
-  const std::string unit = trim(std::string_view(rest, static_cast<std::size_t>(end - rest)));
+  const auto [number, unit] = number_and_unit(trim(text), [&] { refuse_bytes(text); });
   for (const auto& [name, factor] : byte_units) {
     if (unit != name) continue;
     const double bytes = number * factor;
@@ -52,6 +64,29 @@ Bytes parse_bytes(std::string_view text) {
     return static_cast<Bytes>(bytes);
   }
   refuse_bytes(text);
+}
+
+double parse_bandwidth(std::string_view text) {
+  auto [number, unit] = number_and_unit(trim(text), [&] { refuse_bandwidth(text); });
+  const bool per_second = unit.ends_with("/s");
+  if (per_second) unit = trim(std::string_view(unit).substr(0, unit.size() - 2));
+  double bytes = 0;
+  for (const auto& [name, factor] : bit_units)
+    if (unit == name) bytes = number * factor / 8;
+  for (const auto& [name, factor] : byte_units)
+    if (per_second && !name.empty() && unit == name) bytes = number * factor;
+  if (!(bytes > 0)) refuse_bandwidth(text);
+  return bytes;
+}
+
+std::string format_bandwidth(double bytes_per_second) {
+  double value = 8 * bytes_per_second;
+  std::size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < bit_units.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  return fmt::format("{:.3g} {}/s", value, bit_units[unit].first);
 }
 
 std::string format_bytes(Bytes bytes) {

@@ -66,7 +66,7 @@ Cut cut_of(const recipe::Recipe& recipe, const train::LayerCosts& costs, const s
     cut.bytes.push_back(plan::stage_bytes(costs.profile, first, first + layers, costs.sizes));
     first += layers;
   }
-  cut.predicted = train::predict_cut(recipe, costs, cut.balance, user_parts_of(options));
+  cut.predicted = train::predict_cut(recipe, costs, cut.balance, user_parts_of(options)).timeline;
   return cut;
 }
 

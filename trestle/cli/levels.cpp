@@ -31,7 +31,7 @@ struct LevelsArguments {
   int layers = 16, width = 512;
   std::int64_t batch = 0;  // 0: the recipe's, or 32
   std::string optimizer;
-  std::string bucket, units, reshard, checkpoint;
+  std::string bucket, units, reshard, checkpoint, link;
   std::int64_t checkpoint_segments = 0;
   bool offload = false;
   std::string svg;
@@ -168,6 +168,20 @@ class LevelsTable {
   bool dry_run_, formulas_;
 };
 
+// "link      100 Mbit/s and 5 ms each way · ...: DDP 1.2 s, ZeRO-1 ..."
+std::string link_words(const std::vector<train::LevelRow>& rows, const simulate::Link& link) {
+  std::vector<std::string> times;
+  bool shares = false;
+  for (const auto& row : rows) {
+    if (row.formula.link_seconds > 0)
+      times.push_back(row.name + " " + format_duration(row.formula.link_seconds));
+    shares = shares || (row.replicate > 1 && row.shard > 1);
+  }
+  return text("link      ", to_string(link), ", each rank on a host of its own",
+              shares ? ", each row of HSDP on one" : "", ": messages take at least ",
+              join(times, ", "), " per step");
+}
+
 void check_picture_file(const LevelsArguments& arguments) {
   if (arguments.svg.empty()) return;
   if (std::filesystem::path(arguments.svg).extension() != ".svg")
@@ -203,6 +217,8 @@ void set_sharding(const LevelsArguments& arguments, const Subject& subject,
   if (!arguments.units.empty()) recipe::set_field(changed, "mesh.units", arguments.units);
   if (!arguments.reshard.empty()) changed.mesh.reshard = arguments.reshard;
   changed.mesh.offload |= arguments.offload;
+  if (!arguments.link.empty()) changed.mesh.link = arguments.link;
+  levels->link = train::link_of(changed.mesh);
   if (arguments.bucket.empty() && !changed.mesh.bucket.empty())
     levels->bucket = bucket_of(changed.mesh.bucket);
   if (train::stage_units_of(changed.mesh) == StageUnits::Stage)
@@ -246,6 +262,8 @@ int perform_levels(LevelsArguments arguments, const RunOptions& options) {
   } else if (arguments.dry_run) {
     for (const auto& row : rows) table.print(row);
   }
+  if (!arguments.json && arguments.levels.link)
+    std::cout << "\n" << folded(link_words(rows, *arguments.levels.link), columns, 10) << "\n";
   if (arguments.svg.empty()) return 0;
   write_file(arguments.svg, view::to_svg_bars(train::levels_picture(rows, head)));
   if (!arguments.json) std::cout << "wrote " << arguments.svg << "\n";
@@ -311,6 +329,11 @@ void add_levels(Verb app, const RunOptions& options) {
   verb.add("--reshard", arguments->reshard,
            "Level parameters: yes, no, or the number of neighbours that keep parameters together")
       .type("WHEN");
+  verb.add(
+          "--link", arguments->link,
+          "The bandwidth of each host and the time of a message from one host to another, such as "
+          "100Mbit,5ms: also print the least time of each level's messages (default: the recipe's)")
+      .type("LINK");
   verb.add_switch("--offload", arguments->offload,
                   "Keep the shards of the levels above none in CPU memory");
   verb.add("--checkpoint", arguments->checkpoint,

@@ -79,6 +79,7 @@ struct Recipe {
     std::string reshard = "yes";
     std::string bucket = {};
     bool offload = false;
+    std::string link = {};
 
     std::int64_t parts() const { return replicate * shard; }  // data-parallel shares of a batch
   } mesh;

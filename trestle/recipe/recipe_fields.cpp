@@ -240,6 +240,12 @@ void add_rank_fields(std::vector<Field>& fields) {
       field(&Recipe::mesh, "mesh", &M::offload, "offload",
             "levels above none: keep the shards, and so the optimizer's state, in CPU memory",
             {.on_resume = OnResume::MayChange}));
+  fields.push_back(
+      field(&Recipe::mesh, "mesh", &M::link, "link",
+            "the bandwidth of each host's network, and the time of a message from one host to "
+            "another, such as 100Mbit,5ms, for the prediction of a step; empty: ranks on several "
+            "hosts measure it at start",
+            {.on_resume = OnResume::MayChange}));
 }
 
 void add_pipeline_fields(std::vector<Field>& fields) {

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "trestle/base/text.h"
@@ -21,6 +24,44 @@ double total_busy(const Timeline& timeline) {
 std::string rank_name(const Timeline& timeline, int rank) {
   const auto place = static_cast<std::size_t>(rank);
   return text("rank ", place < timeline.world_ranks.size() ? timeline.world_ranks[place] : rank);
+}
+
+std::vector<int> hosts_of(const Timeline& timeline) {
+  const std::set<int> hosts(timeline.host_of_rank.begin(), timeline.host_of_rank.end());
+  return {hosts.begin(), hosts.end()};
+}
+
+void add_measured_crossings(Timeline* timeline, std::vector<int> host_of_rank) {
+  timeline->host_of_rank = std::move(host_of_rank);
+  const auto host_of = [&](int rank) {
+    return timeline->host_of_rank.at(static_cast<std::size_t>(rank));
+  };
+  const RouteTable routes(timeline->stages, timeline->routes);
+  std::map<Transfer, const Event*> receives;
+  for (const Event& event : timeline->events)
+    if (const auto transfer = routes.of(event.action); transfer && is_receive(event.action.kind))
+      receives[*transfer] = &event;
+  for (const Event& event : timeline->events) {
+    Crossing crossing{.host = host_of(event.rank),
+                      .rank = event.rank,
+                      .action = event.action,
+                      .begin = event.begin,
+                      .end = event.end};
+    const Kind kind = event.action.kind;
+    if (is_send(kind)) {
+      const auto transfer = routes.of(event.action);
+      const auto taken = transfer ? receives.find(*transfer) : receives.end();
+      if (taken == receives.end() || host_of(taken->second->rank) == crossing.host) continue;
+      crossing.end = std::max(event.begin, taken->second->end);
+    } else if (kind != Kind::Unshard && kind != Kind::ReduceGrad) {
+      continue;
+    }
+    timeline->crossings.push_back(crossing);
+  }
+  std::stable_sort(timeline->crossings.begin(), timeline->crossings.end(),
+                   [](const auto& a, const auto& b) {
+                     return std::tie(a.host, a.begin) < std::tie(b.host, b.begin);
+                   });
 }
 
 double makespan(const Timeline& timeline) {

@@ -28,6 +28,15 @@ struct MemorySample {
   Bytes bytes = 0;  // in use
 };
 
+// A message or collective that leaves a host through its link to all other hosts.
+struct Crossing {
+  int host = 0;
+  int rank = 0;   // that sends it, or that takes part in the collective
+  Action action;  // the SEND, or the action that waits for the collective
+  double begin = 0;
+  double end = 0;  // seconds since the step began; equal to begin if the link is unlimited
+};
+
 struct Timeline {
   std::string title;  // "simulated gpipe"
   int stages = 0;
@@ -41,9 +50,19 @@ struct Timeline {
   // The number of each stage's device, and each device's peak over all its stages; may be empty.
   std::vector<int> device_of_stage;
   std::vector<Bytes> device_peak_bytes;
+  // The host of each rank, and what leaves the hosts; empty for ranks on one host.
+  std::vector<int> host_of_rank = {};
+  std::vector<Crossing> crossings = {};  // in order of begin for each host
   // The number of each rank in the world, for a pipeline that is one of several; may be empty.
   std::vector<int> world_ranks = {};
 };
+
+// The hosts of the timeline's ranks, each once, in ascending order.
+std::vector<int> hosts_of(const Timeline& timeline);
+
+// Adds to a measured timeline what crosses between these hosts: a message from its SEND to the end
+// of its RECV, which is when it was used, and a collective while its rank waits for it.
+void add_measured_crossings(Timeline* timeline, std::vector<int> host_of_rank);
 
 // "rank 2": the rank's number in the world, for the names of rows.
 std::string rank_name(const Timeline& timeline, int rank);

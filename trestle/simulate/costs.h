@@ -1,10 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trestle/base/units.h"
 #include "trestle/schedule/schedule.h"
+#include "trestle/simulate/network.h"
 
 // The costs of a step, measured or assumed. Times are in seconds for one micro-batch, memory is in
 // bytes.
@@ -45,9 +47,10 @@ struct StageCost {
 };
 
 struct RouteCost {
-  double seconds = 0;  // one micro-batch's transfer, in either direction
-  Bytes bytes = 0;     // one micro-batch's tensors
-  Bytes saved = 0;     // the part that the sender's graph keeps too (counted in StageCost::saved)
+  // One micro-batch's transfer, in either direction. Costs::network replaces it between two hosts.
+  double seconds = 0;
+  Bytes bytes = 0;  // one micro-batch's tensors
+  Bytes saved = 0;  // the part that the sender's graph keeps too (counted in StageCost::saved)
   // Sent activations that are views keep larger memory: the bytes beyond `bytes` until they leave.
   Bytes activation_excess = 0;
 };
@@ -73,6 +76,8 @@ struct Costs {
   // True if the step accumulates into the gradients of the previous one. Otherwise its first
   // backwards allocate them.
   bool gradients_at_start = false;
+  // The hosts of the ranks. Nothing = one host, or each message has a link of its own.
+  std::optional<Network> network = {};
 };
 
 // Throws UsageError unless `seconds` is between 0 and longest_time. `of` names the cost's owner in

@@ -3,16 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <iterator>
 #include <utility>
 #include <vector>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/schedule/grid.h"
 #include "trestle/schedule/routes.h"
 #include "trestle/schedule/walk_order.h"
+#include "trestle/simulate/action_times.h"
 #include "trestle/simulate/memory.h"
+#include "trestle/simulate/over_hosts.h"
+#include "trestle/simulate/step_timeline.h"
 
 namespace trestle::simulate {
 namespace {
@@ -24,6 +25,27 @@ using schedule::Schedule;
 using schedule::Timeline;
 using schedule::Transfer;
 using Way = Transfer::Way;
+
+void check_network(const Network& network, const Costs& costs) {
+  check_time(network.link.latency, "the link's latency");
+  if (!(network.link.bandwidth >= 0) || !std::isfinite(network.link.bandwidth))
+    throw UsageError(text("the link's bandwidth is ", network.link.bandwidth, " bytes per second"));
+  const bool known =
+      !network.hosts.empty() &&
+      std::all_of(network.hosts.begin(), network.hosts.end(), [&](const auto& row) {
+        return row.size() == costs.stages.size() && *std::min_element(row.begin(), row.end()) >= 0;
+      });
+  if (!known)
+    throw UsageError(
+        text("Network::hosts does not name a host for each of ", costs.stages.size(), " stages"),
+        {.hint = "Give one row for each replica, with a number from 0 per stage."});
+  if (!network.stages.empty() && network.stages.size() != costs.stages.size())
+    throw UsageError(text("data-parallel traffic is given for ", network.stages.size(),
+                          " stages, costs for ", costs.stages.size()));
+  if (costs.concurrency == Concurrency::OneThread)
+    throw UsageError("one thread runs all ranks, so they have no network between them",
+                     {.hint = "Use Concurrency::EachRank, or leave Costs::network empty."});
+}
 
 void check(const Schedule& schedule, const Costs& costs) {
   if (!schedule.lowered()) {
@@ -60,6 +82,7 @@ void check(const Schedule& schedule, const Costs& costs) {
   }
   for (std::size_t route = 0; route < costs.routes.size(); ++route)
     check_time(costs.routes[route].seconds, text("route ", route));
+  if (costs.network) check_network(*costs.network, costs);
 }
 
 class Simulator {
@@ -70,16 +93,9 @@ class Simulator {
         routes_(schedule),
         order_(schedule.ranks.size(), transfers() + 1),
         arrived_(transfers(), not_yet),
-        recomputed_(static_cast<std::size_t>(schedule.stages) * micro_batches(), false) {
+        times_(schedule, costs),
+        norms_to_come_(times_.norms()) {
     for (const auto& route : schedule_.routes) inside_.push_back(within_rank(schedule_, route));
-    for (const auto& actions : schedule_.ranks) {
-      for (const Action& action : actions) {
-        check_range(action);
-        if (action.kind == Kind::Recompute)
-          recomputed_[cell(action.stage, action.micro_batch)] = true;
-        if (action.kind == Kind::Norm) ++norms_to_come_;
-      }
-    }
   }
 
   Timeline run() {
@@ -92,7 +108,7 @@ class Simulator {
     // all of them; this is then its order.
     while (const auto rank = order_.next()) walk(static_cast<std::size_t>(*rank));
     for (std::size_t rank = 0; rank < ranks; ++rank) {
-      if (next_[rank] < schedule_.ranks[rank].size()) stuck(rank);
+      if (next_[rank] < schedule_.ranks[rank].size()) throw_stuck(schedule_, rank, next_[rank]);
     }
     return timeline();
   }
@@ -102,39 +118,10 @@ class Simulator {
 
   std::size_t micro_batches() const { return static_cast<std::size_t>(schedule_.micro_batches); }
   std::size_t transfers() const { return 2 * schedule_.routes.size() * micro_batches(); }
-  std::size_t cell(int stage, int micro_batch) const {
-    return static_cast<std::size_t>(stage) * micro_batches() +
-           static_cast<std::size_t>(micro_batch);
-  }
   std::size_t place(int route, int micro_batch, Way way) const {
     return 2 * (static_cast<std::size_t>(route) * micro_batches() +
                 static_cast<std::size_t>(micro_batch)) +
            (way == Way::Gradient ? 1 : 0);
-  }
-
-  void check_range(const Action& action) const {
-    const auto holds = [&](int stage, int micro_batch) {
-      return stage >= 0 && stage < schedule_.stages && micro_batch < schedule_.micro_batches;
-    };
-    const bool numbered =
-        is_compute(action.kind) || is_send(action.kind) || is_receive(action.kind);
-    const bool overlap = action.kind == Kind::OverlapForwardBackward;
-    if (holds(action.stage, action.micro_batch) && !(numbered && action.micro_batch < 0) &&
-        (!overlap || (holds(action.partner_stage, action.partner_micro_batch) &&
-                      action.partner_micro_batch >= 0)))
-      return;
-    throw UsageError(text("schedule '", schedule_.name, "': ", to_string(action), " is outside of ",
-                          schedule_.stages, " stages and ", schedule_.micro_batches,
-                          " micro-batches"));
-  }
-
-  [[noreturn]] void stuck(std::size_t rank) const {
-    const Action& action = schedule_.ranks[rank][next_[rank]];
-    throw UsageError(
-        text("schedule '", schedule_.name, "' gets stuck: rank ", rank, " waits for ever before ",
-             to_string(action), "\n",
-             format_grid(schedule_, schedule::GridCell{static_cast<int>(rank), next_[rank]})),
-        {.hint = "Its input is never produced or never sent; validate() gives details."});
   }
 
   // Raises `time` to the arrival of all values on these routes. Returns false, and lets the rank
@@ -176,50 +163,6 @@ class Simulator {
     if (action.kind != Kind::Norm) return;
     norms_end_ = std::max(norms_end_, end);
     if (--norms_to_come_ == 0) order_.wake(transfers());
-  }
-
-  // The sum over all stages of the stage's rank.
-  double norm_duration(int stage) const {
-    const int rank = schedule_.rank_of_stage[static_cast<std::size_t>(stage)];
-    double all = 0;
-    for (std::size_t s = 0; s < costs_.stages.size(); ++s)
-      if (schedule_.rank_of_stage[s] == rank) all += costs_.stages[s].norm;
-    return all;
-  }
-
-  double duration(const Action& action) const {
-    const StageCost& cost = costs_.stages[static_cast<std::size_t>(action.stage)];
-    const double time = own_duration(action, cost);
-    return action.threads > 0 ? time / cost.lent_speed_up : time;
-  }
-
-  double own_duration(const Action& action, const StageCost& cost) const {
-    switch (action.kind) {
-      case Kind::Forward:
-        return recomputed_[cell(action.stage, action.micro_batch)] ? cost.forward_no_graph
-                                                                   : cost.forward;
-      case Kind::Backward:
-        return cost.backward;
-      case Kind::InputGrad:
-        return cost.input_grad;
-      case Kind::WeightGrad:
-        return cost.weight_grad;
-      case Kind::Recompute:
-        return cost.recompute;
-      case Kind::OverlapForwardBackward:  // simulated one after the other
-        return cost.forward +
-               costs_.stages[static_cast<std::size_t>(action.partner_stage)].backward;
-      case Kind::Norm:
-        return norm_duration(action.stage);
-      case Kind::Step:
-        return cost.step;
-      case Kind::Unshard:
-        return cost.unshard;
-      case Kind::ReduceGrad:
-        return cost.reduce;
-      default:
-        return 0;
-    }
   }
 
   void arrive(int route, int micro_batch, Way way, double time) {
@@ -269,7 +212,7 @@ class Simulator {
       if (!await_inputs(action, static_cast<int>(rank), &begin) ||
           !await_norms(action, static_cast<int>(rank), &begin))
         return;
-      const double end = begin + duration(action);
+      const double end = begin + times_.of(action);
       events_[rank].push_back({static_cast<int>(rank), action, begin, end});
       free = end;
       if (is_send(action.kind)) send(action, begin);
@@ -296,23 +239,10 @@ class Simulator {
   }
 
   Timeline timeline() {
-    Timeline timeline;
-    timeline.title = text("simulated ", schedule_.name);
-    timeline.stages = schedule_.stages;
-    timeline.micro_batches = schedule_.micro_batches;
-    timeline.rank_count = schedule_.rank_count();
-    timeline.rank_of_stage = schedule_.rank_of_stage;
-    timeline.routes = schedule_.routes;
-    std::size_t all = 0;
-    for (const auto& actions : schedule_.ranks) all += actions.size();
-    timeline.events.reserve(all);
-    const auto earlier = [](const Event& a, const Event& b) { return a.begin < b.begin; };
-    for (std::size_t rank = 0; rank < events_.size(); ++rank) {
-      std::vector<Event> receives = receive_events(rank);
-      std::stable_sort(receives.begin(), receives.end(), earlier);
-      std::merge(events_[rank].begin(), events_[rank].end(), receives.begin(), receives.end(),
-                 std::back_inserter(timeline.events), earlier);
-    }
+    std::vector<std::vector<Event>> receives;
+    for (std::size_t rank = 0; rank < events_.size(); ++rank)
+      receives.push_back(receive_events(rank));
+    Timeline timeline = timeline_of(schedule_, std::move(events_), std::move(receives));
     fill_memory(&timeline, costs_);
     return timeline;
   }
@@ -322,9 +252,9 @@ class Simulator {
   schedule::RouteTable routes_;
   schedule::WalkOrder order_;
   std::vector<double> arrived_;  // for each transfer its time of arrival
-  int norms_to_come_ = 0;        // NORMs that have not run
-  double norms_end_ = 0;         // of those that have run
-  std::vector<bool> recomputed_;
+  ActionTimes times_;
+  int norms_to_come_ = 0;                      // NORMs that have not run
+  double norms_end_ = 0;                       // of those that have run
   std::vector<bool> inside_;                   // for each route: whether it stays on one rank
   std::vector<std::size_t> next_;              // for each rank the index of its next action
   std::vector<double> free_;                   // for each rank the end of its last action
@@ -343,6 +273,7 @@ void check_time(double seconds, const std::string& of) {
 
 Timeline simulate(const Schedule& schedule, const Costs& costs) {
   check(schedule, costs);
+  if (costs.network) return simulate_over_hosts(schedule, costs);
   return Simulator(schedule, costs).run();
 }
 

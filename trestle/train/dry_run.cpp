@@ -291,7 +291,8 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   });
   const std::vector<int> balance = cut_of(recipe, costs);
   const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);
-  const schedule::Timeline step = predict_cut(recipe, costs, balance, user_parts);
+  const CutPrediction prediction = predict_cut(recipe, costs, balance, user_parts);
+  const schedule::Timeline& step = prediction.timeline;
 
   RunPlan plan = plan_of_recipe(recipe, user_parts);
   plan.from_samples = true;
@@ -314,6 +315,8 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   if (!fits) plan.suggestion = suggestion(recipe, costs, cut, balance.size());
   plan.predicted_seconds = schedule::makespan(step);
   plan.predicted_idle = schedule::idle_share_of_makespan(step);
+  plan.predicted_communication_seconds = prediction.communication_seconds;
+  plan.network = prediction.network;
   plan.data_missing = data.missing;
   plan.synthetic_data = data.synthetic;
   const std::int64_t batch = recipe.train.batch;

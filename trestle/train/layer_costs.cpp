@@ -9,12 +9,14 @@
 #include "trestle/pipeline/execute/micro_batch.h"
 #include "trestle/pipeline/profile/profile_layers.h"
 #include "trestle/plan/stage_costs.h"
+#include "trestle/schedule/data_parallel.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/simulate/simulate.h"
 #include "trestle/train/optimizer_peaks.h"
 #include "trestle/train/progress/progress.h"
 #include "trestle/train/setup.h"
+#include "trestle/train/shard_traffic.h"
 #include "trestle/train/sharding_plan.h"
 
 namespace trestle::train {
@@ -218,13 +220,82 @@ schedule::Schedule lowered_table(const recipe::Recipe& recipe,
   return schedule::lower(table, {.routes = routes, .recompute = modes});
 }
 
-schedule::Timeline predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
-                               const std::vector<int>& balance, const UserParts& user_parts) {
-  const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);
-  schedule::Timeline step =
-      simulate::simulate(lowered_table(recipe, cut.routes, costs.sizes.micro_batches,
-                                       recompute_modes(recipe, balance.size())),
-                         cut.costs);
+static std::vector<TrafficLayer> traffic_layers(const LayerCosts& costs, std::size_t first,
+                                                std::size_t last) {
+  double forward = 0, backward = 0;
+  for (std::size_t i = first; i < last; ++i) {
+    forward += costs.profile.layers.at(i).forward;
+    backward += costs.profile.layers.at(i).backward;
+  }
+  std::vector<TrafficLayer> layers;
+  for (std::size_t i = first; i < last; ++i) {
+    const plan::LayerCost& layer = costs.profile.layers[i];
+    if (layer.parameters > 0) {
+      layers.push_back({.name = layer.name, .parameters = {layer.parameters}});
+    } else if (layers.empty()) {
+      continue;  // its time counts for the first layer with parameters
+    }
+    layers.back().forward += forward > 0 ? layer.forward / forward : 0;
+    layers.back().backward += backward > 0 ? layer.backward / backward : 0;
+  }
+  return layers;
+}
+
+// Each rank has a host of its own, but the ranks of a row of HSDP's mesh share one.
+static simulate::Network network_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
+                                          const std::vector<int>& balance,
+                                          const simulate::Link& link) {
+  const auto parts = static_cast<int>(recipe.mesh.parts());
+  const auto row =
+      static_cast<int>(recipe.mesh.replicate > 1 && recipe.mesh.shard > 1 ? recipe.mesh.shard : 1);
+  const bool stages_apart = parts == 1 || recipe.mesh.pipeline > 1;
+  simulate::Network network{.link = link, .hosts = {}};
+  for (int replica = 0; replica < parts; ++replica) {
+    network.hosts.emplace_back();
+    for (int stage = 0; stage < static_cast<int>(balance.size()); ++stage)
+      network.hosts.back().push_back(replica / row + (stages_apart ? stage * parts / row : 0));
+  }
+  if (parts == 1) return network;
+  std::size_t first = 0;
+  for (std::size_t stage = 0; stage < balance.size(); ++stage) {
+    std::vector<int> hosts;
+    for (const auto& replica : network.hosts) hosts.push_back(replica[stage]);
+    const std::size_t last = first + static_cast<std::size_t>(balance[stage]);
+    network.stages.push_back(
+        stage_traffic(recipe.mesh, traffic_layers(costs, first, last), hosts, {}));
+    first = last;
+  }
+  return network;
+}
+
+static std::string words_of_network(const recipe::Recipe& recipe, const simulate::Link& link) {
+  const bool rows = recipe.mesh.replicate > 1 && recipe.mesh.shard > 1;
+  return text(to_string(link), " (given) · ",
+              rows ? text("each ", recipe.mesh.shard, " ranks of 'shard' on a host of their own")
+                   : "each rank on a host of its own");
+}
+
+CutPrediction predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
+                          const std::vector<int>& balance, const UserParts& user_parts) {
+  plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);
+  schedule::Schedule table = lowered_table(recipe, cut.routes, costs.sizes.micro_batches,
+                                           recompute_modes(recipe, balance.size()));
+  CutPrediction prediction;
+  if (const auto link = link_of(recipe.mesh)) {
+    cut.costs.concurrency = simulate::Concurrency::EachRank;
+    cut.costs.transfer_mode = simulate::TransferMode::Prefetch;
+    cut.costs.network = network_on_paper(recipe, costs, balance, *link);
+    prediction.network = words_of_network(recipe, *link);
+    if (recipe.mesh.parts() > 1) {
+      table = add_reductions(std::move(table));
+      simulate::Costs without = cut.costs;
+      without.network->stages.clear();
+      prediction.communication_seconds = -makespan(simulate::simulate(table, without));
+    }
+  }
+  schedule::Timeline& step = prediction.timeline = simulate::simulate(table, cut.costs);
+  if (prediction.communication_seconds < 0)
+    prediction.communication_seconds += schedule::makespan(step);
   std::vector<SteppedBytes> stepped(balance.size());
   std::size_t layer = 0;
   for (std::size_t stage = 0; stage < balance.size(); ++stage)
@@ -233,7 +304,7 @@ schedule::Timeline predict_cut(const recipe::Recipe& recipe, const LayerCosts& c
       stepped[stage].largest = std::max(stepped[stage].largest, costs.largest.at(layer));
     }
   add_optimizer_peaks(recipe, stepped, cut.costs, &step);
-  return step;
+  return prediction;
 }
 
 }  // namespace trestle::train

@@ -62,9 +62,17 @@ schedule::Schedule lowered_table(const recipe::Recipe& recipe,
                                  const std::vector<schedule::Route>& routes, int micro_batches,
                                  const std::vector<schedule::Recompute>& modes);
 
-// The predicted step, whose peaks include the optimizer's. A plain CPU has no byte counts. Throws
-// as the functions above.
-schedule::Timeline predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
-                               const std::vector<int>& balance, const UserParts& user_parts = {});
+// The predicted step on paper.
+struct CutPrediction {
+  schedule::Timeline timeline;       // its peaks include the optimizer's
+  double communication_seconds = 0;  // that data parallelism adds, with 'link' in [mesh]
+  std::string network;               // the assumed hosts and link in words; empty without 'link'
+};
+
+// A plain CPU has no byte counts. With 'link' in [mesh] each rank is on a host of its own, but the
+// ranks of a row of HSDP's mesh (replicate and shard above 1) are on one host; messages within it
+// take no time. Throws as the functions above.
+CutPrediction predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
+                          const std::vector<int>& balance, const UserParts& user_parts = {});
 
 }  // namespace trestle::train

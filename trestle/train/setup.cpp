@@ -48,6 +48,17 @@ void check_training(const recipe::Recipe& recipe, const UserParts& own) {
   schedule::parse_backward_order(recipe.pipeline.backward_order);
   nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
   for (const std::string& word : recipe.pipeline.recompute) schedule::parse_recompute(word);
+  link_of(recipe.mesh);
+}
+
+std::optional<simulate::Link> link_of(const recipe::Recipe::Mesh& mesh) {
+  if (mesh.link.empty()) return std::nullopt;
+  try {
+    return simulate::parse_link(mesh.link);
+  } catch (UsageError& error) {
+    error.add_context("in 'link' of [mesh] (--link)");
+    throw;
+  }
 }
 
 void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs) {
@@ -401,6 +412,7 @@ RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const 
     plan.predicted_optimizer_seconds = prediction->optimizer_seconds;
     plan.predicted_idle = prediction->idle;
     plan.bytes_sent = prediction->bytes_sent;
+    plan.network = prediction->network;
     plan.predicted_communication_seconds = prediction->communication_seconds;
   }
   plan.synthetic_data = task.synthetic;

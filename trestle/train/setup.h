@@ -11,6 +11,7 @@
 #include "trestle/models/model.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/recipe/recipe.h"
+#include "trestle/simulate/link.h"
 #include "trestle/train/progress/run_plan.h"
 #include "trestle/train/step_prediction.h"
 #include "trestle/train/task.h"
@@ -21,6 +22,9 @@ namespace trestle::train {
 // Throws UsageError for mistakes that need no data and no device: an unknown name, a number out of
 // range, a loss that the schedule does not allow.
 void check_training(const recipe::Recipe& recipe, const UserParts& own = {});
+
+// 'link' in [mesh]; nothing if it is empty. Throws UsageError.
+std::optional<simulate::Link> link_of(const recipe::Recipe::Mesh& mesh);
 
 // Throws UsageError where 'channels' is set and the data have another number.
 void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs);

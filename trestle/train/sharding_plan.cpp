@@ -118,10 +118,12 @@ Bytes bucket_of(const recipe::Recipe::Mesh& mesh, Bytes trained) {
   return bytes;
 }
 
-Bytes largest_unit(const recipe::Recipe::Mesh& mesh, const std::vector<LayerBytes>& layers) {
+std::vector<bool> unit_begins(const recipe::Recipe::Mesh& mesh,
+                              const std::vector<LayerBytes>& layers) {
   using Kind = UnitChoiceOfRecipe::Kind;
   const UnitChoiceOfRecipe choice = units_of(mesh);
-  Bytes largest = 0, open = 0;
+  std::vector<bool> begins;
+  Bytes open = 0;
   const std::string* open_name = nullptr;
   for (const LayerBytes& layer : layers) {
     const auto chosen =
@@ -134,6 +136,17 @@ Bytes largest_unit(const recipe::Recipe::Mesh& mesh, const std::vector<LayerByte
     if (starts_unit) open = 0;
     if (choice.kind == Kind::Names) open_name = name;
     open += layer.bytes;
+    begins.push_back(starts_unit);
+  }
+  return begins;
+}
+
+Bytes largest_unit(const recipe::Recipe::Mesh& mesh, const std::vector<LayerBytes>& layers) {
+  const std::vector<bool> begins = unit_begins(mesh, layers);
+  Bytes largest = 0, open = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (begins[i]) open = 0;
+    open += layers[i].bytes;
     largest = std::max(largest, open);
   }
   return largest;

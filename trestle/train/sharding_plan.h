@@ -37,6 +37,9 @@ struct LayerBytes {
   Bytes bytes = 0;
 };
 Bytes largest_unit(const recipe::Recipe::Mesh& mesh, const std::vector<LayerBytes>& layers);
+// For each of these layers whether a unit begins with it.
+std::vector<bool> unit_begins(const recipe::Recipe::Mesh& mesh,
+                              const std::vector<LayerBytes>& layers);
 
 // The bytes of the parameters that one stage trains.
 struct StageParameters {

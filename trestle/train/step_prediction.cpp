@@ -4,25 +4,33 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "trestle/train/layer_costs.h"
 #include "trestle/train/optimizer_peaks.h"
+#include "trestle/train/run_network.h"
 #include "trestle/train/setup.h"
+#include "trestle/train/shard_traffic.h"
 #include "trestle/train/sharding_plan.h"
 
 namespace trestle::train {
 
 namespace {
 
-// Facts that only the rank of a stage has.
-struct StageFacts {
+// Numbers of a stage that only its ranks have.
+struct StageNumbers {
   SteppedBytes bytes;
   Bytes largest_unit = 0;
   int units = 1;
   MessageCost message;
   bool on_cpu = false;
+};
+struct StageFacts : StageNumbers {
+  std::vector<TrafficLayer> layers;
+  std::vector<int> hosts;  // of its rank in each replica
 };
 
 // Times all-reduces between the ranks that hold the same stage. All of them call it.
@@ -50,49 +58,92 @@ MessageCost time_messages(const comm::Group& group, at::Device device, Bytes byt
           .seconds_per_byte = std::max(0.0, fastest(elements) - latency) / sent};
 }
 
-std::vector<LayerBytes> layers_of_stage(const Pipeline& pipeline, const nn::Graph& graph,
-                                        int stage) {
+// The stage's layers with parameters. The same work in each of them is assumed.
+std::vector<TrafficLayer> layers_of_stage(const Pipeline& pipeline, const nn::Graph& graph,
+                                          int stage) {
   const auto& balance = pipeline.balance();
   std::size_t layer = 0;
   for (int before = 0; before < stage; ++before)
     layer += static_cast<std::size_t>(balance[static_cast<std::size_t>(before)]);
-  std::vector<LayerBytes> layers;
+  std::vector<TrafficLayer> layers;
   for (int i = 0; i < balance[static_cast<std::size_t>(stage)]; ++i, ++layer) {
-    LayerBytes one{.name = graph.layers[layer].name};
+    TrafficLayer one{.name = graph.layers[layer].name};
     for (const auto& [name, parameter] : graph.layers[layer].named_parameters())
-      one.bytes += static_cast<Bytes>(parameter.nbytes());
-    if (one.bytes > 0) layers.push_back(one);
+      one.parameters.push_back(static_cast<Bytes>(parameter.nbytes()));
+    if (one.bytes() > 0) layers.push_back(std::move(one));
   }
+  for (TrafficLayer& one : layers)
+    one.forward = one.backward = 1 / static_cast<double>(layers.size());
   return layers;
 }
 
+// The group whose messages are timed for a stage: those that do not cross hosts, if there are some.
+comm::Group timed_group(const RunRanks& ranks, const std::optional<RunNetwork>& network) {
+  if (!network) return ranks.replica_groups().all;
+  const auto on_one_host = [&](const comm::Group& group) {
+    return group.valid() && std::all_of(group.ranks().begin(), group.ranks().end(), [&](int rank) {
+             return network->host_of_rank.at(static_cast<std::size_t>(rank)) ==
+                    network->host_of_rank.at(static_cast<std::size_t>(group.ranks().front()));
+           });
+  };
+  for (const comm::Group& group : {ranks.replica_groups().all, ranks.replica_groups().shard})
+    if (on_one_host(group)) return group;
+  return {};
+}
+
+StageNumbers numbers_of_stage(const recipe::Recipe& recipe, Pipeline& pipeline, int stage,
+                              const std::vector<TrafficLayer>& layers, const comm::Group& timed) {
+  StageNumbers numbers;
+  numbers.on_cpu = pipeline.device(stage).torch.is_cpu();
+  for (const at::Tensor& parameter : pipeline.stage_parameters(stage)) {
+    const auto bytes = static_cast<Bytes>(parameter.nbytes());
+    if (parameter.requires_grad()) numbers.bytes.trained += bytes;
+    numbers.bytes.largest = std::max(numbers.bytes.largest, bytes);
+  }
+  std::vector<LayerBytes> named;
+  for (const TrafficLayer& layer : layers)
+    named.push_back({.name = layer.name, .bytes = layer.bytes()});
+  numbers.largest_unit = largest_unit(recipe.mesh, named);
+  if (units_of(recipe.mesh).kind == UnitChoiceOfRecipe::Kind::Layers)
+    numbers.units = std::max(1, static_cast<int>(layers.size()));
+  else if (numbers.largest_unit > 0)
+    numbers.units = static_cast<int>(numbers.bytes.trained / numbers.largest_unit) + 1;
+  if (timed.valid())
+    numbers.message = time_messages(timed, pipeline.device(stage).torch, numbers.bytes.trained);
+  return numbers;
+}
+
 std::vector<StageFacts> facts_of_stages(const recipe::Recipe& recipe, Pipeline& pipeline,
-                                        const RunRanks& ranks) {
+                                        const RunRanks& ranks,
+                                        const std::optional<RunNetwork>& network) {
   const nn::Graph graph = pipeline.model().graph();
-  std::vector<std::pair<int, StageFacts>> rows;
+  // The layers' names and parameters travel beside the numbers.
+  using Layer = std::pair<std::string, std::vector<Bytes>>;
+  std::vector<std::tuple<int, StageNumbers, std::vector<Layer>>> rows;
+  const comm::Group timed = ranks.replicas() > 1 ? timed_group(ranks, network) : comm::Group();
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
     if (!pipeline.has_stage(stage)) continue;
-    StageFacts facts;
-    facts.on_cpu = pipeline.device(stage).torch.is_cpu();
-    for (const at::Tensor& parameter : pipeline.stage_parameters(stage)) {
-      const auto bytes = static_cast<Bytes>(parameter.nbytes());
-      if (parameter.requires_grad()) facts.bytes.trained += bytes;
-      facts.bytes.largest = std::max(facts.bytes.largest, bytes);
-    }
-    const std::vector<LayerBytes> layers = layers_of_stage(pipeline, graph, stage);
-    facts.largest_unit = largest_unit(recipe.mesh, layers);
-    if (units_of(recipe.mesh).kind == UnitChoiceOfRecipe::Kind::Layers)
-      facts.units = std::max(1, static_cast<int>(layers.size()));
-    else if (facts.largest_unit > 0)
-      facts.units = static_cast<int>(facts.bytes.trained / facts.largest_unit) + 1;
-    if (ranks.replicas() > 1)
-      facts.message = time_messages(ranks.replica_groups().all, pipeline.device(stage).torch,
-                                    facts.bytes.trained);
-    rows.emplace_back(stage, facts);
+    const std::vector<TrafficLayer> layers = layers_of_stage(pipeline, graph, stage);
+    std::vector<Layer> packed;
+    for (const TrafficLayer& layer : layers) packed.emplace_back(layer.name, layer.parameters);
+    rows.emplace_back(stage, numbers_of_stage(recipe, pipeline, stage, layers, timed), packed);
   }
   std::vector<StageFacts> all(static_cast<std::size_t>(pipeline.stage_count()));
-  for (const auto& of_rank : ranks.gather(rows))
-    for (const auto& [stage, facts] : of_rank) all.at(static_cast<std::size_t>(stage)) = facts;
+  const auto gathered = ranks.gather(std::pair(ranks.replica(), rows));
+  for (std::size_t rank = 0; rank < gathered.size(); ++rank) {
+    const auto& [replica, own] = gathered[rank];
+    for (const auto& [stage, numbers, packed] : own) {
+      StageFacts& facts = all.at(static_cast<std::size_t>(stage));
+      static_cast<StageNumbers&>(facts) = numbers;
+      facts.layers.clear();
+      for (const auto& [name, parameters] : packed)
+        facts.layers.push_back({.name = name, .parameters = parameters});
+      for (TrafficLayer& layer : facts.layers)
+        layer.forward = layer.backward = 1 / static_cast<double>(facts.layers.size());
+      facts.hosts.resize(static_cast<std::size_t>(ranks.replicas()), 0);
+      if (network) facts.hosts.at(static_cast<std::size_t>(replica)) = network->host_of_rank[rank];
+    }
+  }
   return all;
 }
 
@@ -121,6 +172,16 @@ void predict_times(const Pipeline& pipeline, Prediction* prediction) {
       std::max(0.0, schedule::makespan(prediction->timeline) - prediction->seconds);
 }
 
+// The link between hosts, and where the stages of each replica are.
+simulate::Network network_of(const RunNetwork& found, const std::vector<StageFacts>& stages) {
+  simulate::Network network{.link = found.link, .hosts = {}};
+  network.hosts.resize(stages.at(0).hosts.size());
+  for (const StageFacts& stage : stages)
+    for (std::size_t replica = 0; replica < network.hosts.size(); ++replica)
+      network.hosts[replica].push_back(stage.hosts.at(replica));
+  return network;
+}
+
 // The communication of data parallelism: its bytes, and its durations in the prediction's costs.
 void predict_communication(const recipe::Recipe& recipe, const Pipeline& pipeline,
                            const std::vector<StageFacts>& stages, int micro_batches,
@@ -128,17 +189,21 @@ void predict_communication(const recipe::Recipe& recipe, const Pipeline& pipelin
   if (recipe.mesh.parts() == 1) return;
   const auto modes = recompute_modes(recipe, stages.size());
   const double before = schedule::makespan(pipeline.predict(prediction->costs));
+  std::vector<simulate::StageTraffic> traffic;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     const StageFacts& facts = stages[stage];
     const SentBytes sent = bytes_sent(recipe.mesh, facts.bytes.trained,
                                       {.micro_batches = micro_batches, .recompute = modes[stage]});
     prediction->bytes_sent = std::max(prediction->bytes_sent, sent.all());
+    traffic.push_back(stage_traffic(recipe.mesh, facts.layers, facts.hosts, facts.message));
+    if (traffic.back().hosts.size() > 1) continue;
     add_communication(
         sent, facts.message,
         {.gather = facts.units,
          .reduce = messages_of_reduction(recipe.mesh, facts.bytes.trained, facts.units)},
         &prediction->costs.stages[stage]);
   }
+  if (prediction->costs.network) prediction->costs.network->stages = std::move(traffic);
   prediction->communication_seconds =
       std::max(0.0, schedule::makespan(pipeline.predict(prediction->costs)) - before);
 }
@@ -161,7 +226,17 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
   try {
     Prediction prediction;
     prediction.costs = pipeline.profile({batch.inputs}, batch.targets, task.loss);
-    const std::vector<StageFacts> stages = facts_of_stages(recipe, pipeline, ranks);
+    std::optional<RunNetwork> network = find_network(recipe.mesh, ranks);
+    // One thread that runs several stages has no simulation over hosts.
+    if (prediction.costs.concurrency == simulate::Concurrency::OneThread &&
+        prediction.costs.stages.size() > 1)
+      network.reset();
+    const std::vector<StageFacts> stages = facts_of_stages(recipe, pipeline, ranks, network);
+    if (network) {
+      prediction.costs.network = network_of(*network, stages);
+      prediction.costs.concurrency = simulate::Concurrency::EachRank;
+      prediction.network = network->words();
+    }
     const int states = optimizer_state_factor(recipe.optimizer);
     const int micro_batches = micro_batches_of(recipe);
     for (std::size_t stage = 0; stage < stages.size(); ++stage) {

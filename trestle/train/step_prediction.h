@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "trestle/data/loader.h"
@@ -20,6 +21,7 @@ struct Prediction {
   double optimizer_seconds = 0;      // what the optimizer adds
   double idle = 0;                   // share of `seconds`, over all ranks
   double communication_seconds = 0;  // what data parallelism adds to `seconds`, which has it
+  std::string network;               // the link between hosts in words; empty for one host
   double bytes_sent = 0;  // by a rank for data parallelism, in one batch; the most of all stages
   // The peak of each stage's device, for all its stages together; 0 on a plain CPU.
   std::vector<Bytes> stage_peaks;

@@ -212,8 +212,7 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
       reporter_.times().training.add(watch.seconds() - epoch_.training_seconds);
       epoch_.training_seconds = watch.seconds();
       const bool stop = must_stop();
-      if (epoch_.batches == setup_.plan.steps_per_epoch || stop || has_all_steps())
-        measured_ = setup_.pipeline->gather_timeline();
+      if (epoch_.batches == setup_.plan.steps_per_epoch || stop || has_all_steps()) take_timeline();
       if (stop) {
         peaks_.update(*setup_.pipeline, setup_.plan, ranks);
         return Outcome::Stopped;
@@ -440,6 +439,14 @@ std::string TrainingRun::why_unwritten(const std::function<void()>& write) const
 
 void TrainingRun::warn_unwritten(const std::string& why) {
   reporter_.progress().note("warning   a picture was not written, the training continues: " + why);
+}
+
+void TrainingRun::take_timeline() {
+  measured_ = setup_.pipeline->gather_timeline();
+  if (!setup_.prediction) return;
+  const auto& hosts = setup_.prediction->timeline.host_of_rank;
+  if (!hosts.empty() && hosts.size() == static_cast<std::size_t>(measured_.rank_count))
+    add_measured_crossings(&measured_, hosts);
 }
 
 void TrainingRun::save_views() {

@@ -50,6 +50,10 @@ void add_names(EventList& events, const Timeline& timeline, int process) {
         metadata("thread_name", process, rank, {{"name", schedule::rank_name(timeline, rank)}}));
     events.add(metadata("thread_sort_index", process, rank, {{"sort_index", rank}}));
   }
+  if (timeline.crossings.empty()) return;
+  for (const int host : schedule::hosts_of(timeline))
+    events.add(metadata("thread_name", process, timeline.rank_count + host,
+                        {{"name", text("from host ", host)}}));
 }
 
 // `args` holds the exact times, because the format's microseconds are rounded.
@@ -64,6 +68,25 @@ ordered_json slice(const Event& event, int process) {
           {"tid", event.rank},
           {"ts", event.begin * microseconds_a_second},
           {"dur", (event.end - event.begin) * microseconds_a_second},
+          {"args", args}};
+}
+
+// A crossing is in a row of its host, below the ranks.
+ordered_json crossing_slice(const schedule::Crossing& crossing, const Timeline& timeline,
+                            int process) {
+  ordered_json args = {{"crossing", schedule::to_string(crossing.action)},
+                       {"host", crossing.host},
+                       {"rank", crossing.rank},
+                       {"begin", crossing.begin},
+                       {"end", crossing.end}};
+  if (crossing.action.route >= 0) args["route"] = crossing.action.route;
+  return {{"ph", "X"},
+          {"name", schedule::to_string(crossing.action)},
+          {"cat", "link"},
+          {"pid", process},
+          {"tid", timeline.rank_count + crossing.host},
+          {"ts", crossing.begin * microseconds_a_second},
+          {"dur", (crossing.end - crossing.begin) * microseconds_a_second},
           {"args", args}};
 }
 
@@ -124,6 +147,7 @@ ordered_json description(const Timeline& timeline) {
                       {"device_of_stage", timeline.device_of_stage},
                       {"device_peak_bytes", timeline.device_peak_bytes}};
   if (!timeline.world_ranks.empty()) all["world_ranks"] = timeline.world_ranks;
+  if (!timeline.host_of_rank.empty()) all["host_of_rank"] = timeline.host_of_rank;
   return all;
 }
 
@@ -131,7 +155,8 @@ ordered_json description(const Timeline& timeline) {
 
 std::string to_chrome_trace(const std::vector<Timeline>& timelines) {
   std::size_t count = 0;
-  for (const Timeline& timeline : timelines) count += timeline.events.size();
+  for (const Timeline& timeline : timelines)
+    count += timeline.events.size() + timeline.crossings.size();
   if (count > most_trace_events) {
     throw UsageError(text("a trace of ", count, " events is too large: at most ", most_trace_events,
                           " can be written"),
@@ -152,6 +177,8 @@ std::string to_chrome_trace(const std::vector<Timeline>& timelines) {
       events.add(flow_end("f", name, flow, timeline.events[link.to], process));
       ++flow;
     }
+    for (const auto& crossing : timeline.crossings)
+      events.add(crossing_slice(crossing, timeline, process));
     for (const MemorySample& sample : timeline.memory)
       events.add(counter(timeline, sample, process));
   }

@@ -109,6 +109,14 @@ Timeline read_description(const json& value, const std::string& place) {
       fail(place, text("'world_ranks' names ", timeline.world_ranks.size(), " ranks of ",
                        timeline.rank_count));
   }
+  if (value.contains("host_of_rank")) {
+    for (const json& host : array(value, "host_of_rank", place))
+      timeline.host_of_rank.push_back(
+          static_cast<int>(integer(host, 0, most_ranks, place + ", 'host_of_rank'")));
+    if (static_cast<int>(timeline.host_of_rank.size()) != timeline.rank_count)
+      fail(place, text("'host_of_rank' names ", timeline.host_of_rank.size(), " ranks of ",
+                       timeline.rank_count));
+  }
   if (static_cast<int>(timeline.rank_of_stage.size()) > timeline.stages) {
     fail(place, text("'rank_of_stage' names ", timeline.rank_of_stage.size(), " stages of ",
                      timeline.stages));
@@ -129,23 +137,19 @@ Timeline read_description(const json& value, const std::string& place) {
   return timeline;
 }
 
-void read_slice(const json& value, Timeline& timeline, const std::string& place) {
-  const json& args = field(value, "args", place);
-  Event event;
-  event.rank = static_cast<int>(integer(value, "tid", 0, timeline.rank_count - 1, place));
-  event.begin = seconds(args, "begin", place);
-  event.end = seconds(args, "end", place);
-  if (event.end < event.begin) fail(place, "ends before it begins");
+// The action in `key` of a slice, with its route.
+Action read_action(const json& args, const char* key, const Timeline& timeline,
+                   const std::string& place) {
+  Action action;
   try {
-    event.action = schedule::parse_action(string(args, "action", place));
+    action = schedule::parse_action(string(args, key, place));
   } catch (const Error& error) {
     fail(place, error.what());
   }
   if (args.contains("route")) {
     const auto most = static_cast<std::int64_t>(timeline.routes.size()) - 1;
-    event.action.route = static_cast<std::int16_t>(integer(args, "route", 0, most, place));
+    action.route = static_cast<std::int16_t>(integer(args, "route", 0, most, place));
   }
-  const Action& action = event.action;
   if (action.route >= static_cast<int>(timeline.routes.size())) {
     fail(place, text("route ", action.route, " of ", timeline.routes.size()));
   }
@@ -153,7 +157,34 @@ void read_slice(const json& value, Timeline& timeline, const std::string& place)
     fail(place, text(schedule::to_string(action), " is outside of ", timeline.stages,
                      " stages and ", timeline.micro_batches, " micro-batches"));
   }
-  timeline.events.push_back(event);
+  return action;
+}
+
+// An event of a rank, or what leaves a host.
+template <class Slice>
+Slice read_slice(const json& args, const char* key, int rank, const Timeline& timeline,
+                 const std::string& place) {
+  Slice slice;
+  slice.rank = rank;
+  slice.begin = seconds(args, "begin", place);
+  slice.end = seconds(args, "end", place);
+  if (slice.end < slice.begin) fail(place, "ends before it begins");
+  slice.action = read_action(args, key, timeline, place);
+  return slice;
+}
+
+void read_slice(const json& value, Timeline& timeline, const std::string& place) {
+  const json& args = field(value, "args", place);
+  const std::int64_t last = timeline.rank_count - 1;
+  if (args.contains("crossing")) {
+    const auto rank = static_cast<int>(integer(args, "rank", 0, last, place));
+    auto crossing = read_slice<schedule::Crossing>(args, "crossing", rank, timeline, place);
+    crossing.host = static_cast<int>(integer(args, "host", 0, most_ranks, place));
+    timeline.crossings.push_back(crossing);
+    return;
+  }
+  const auto rank = static_cast<int>(integer(value, "tid", 0, last, place));
+  timeline.events.push_back(read_slice<Event>(args, "action", rank, timeline, place));
 }
 
 void read_counter(const json& value, Timeline& timeline, const std::string& place) {
@@ -169,7 +200,8 @@ void read_counter(const json& value, Timeline& timeline, const std::string& plac
 void read_event(const json& value, std::vector<Timeline>& timelines, const std::string& place) {
   if (!value.is_object() || !value.contains("ph")) return;
   const std::string phase = string(value, "ph", place);
-  const bool slice = phase == "X" && value.contains("args") && value.at("args").contains("action");
+  const bool slice = phase == "X" && value.contains("args") &&
+                     (value.at("args").contains("action") || value.at("args").contains("crossing"));
   const bool counter = phase == "C" && value.contains("time");
   if (!slice && !counter) return;
   const auto most = static_cast<std::int64_t>(timelines.size()) - 1;

@@ -64,6 +64,7 @@ void draw_panel(SvgWriter& svg, const Axis& axis, const Panel& panel, std::strin
            {{"class", "facts"}, {"font-size", 12}, {"fill", palette::quiet_colour}});
   parts::draw_rows(svg, axis, panel);
   if (panel.has_memory) parts::draw_memory(svg, axis, panel);
+  parts::draw_hosts(svg, axis, panel);
   if (options.skips == SkipArrows::Show) parts::draw_skips(svg, axis, panel);
   parts::draw_labels(svg, axis, panel);  // above the arrows, which may cross a row
   const double end = axis.x(panel.span.length());
@@ -106,6 +107,7 @@ std::vector<Panel> place(const std::vector<Timeline>& timelines, const SvgOption
     panel.rank_pitch = parts::row_height + parts::rank_gap +
                        (panel.has_memory ? parts::memory_gap + parts::memory_height : 0);
     panel.memory = parts::memory_curves(timeline);
+    if (!timeline.crossings.empty()) panel.hosts = schedule::hosts_of(timeline);
     for (const parts::MemoryCurve& curve : panel.memory) {
       double& largest = scale[static_cast<int>(parts::memory_kind(timeline))];
       largest = std::max(largest, curve.peak);

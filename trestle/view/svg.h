@@ -19,7 +19,10 @@
 // - a skip is a thin arrow from the producer's F to the consumer's F; its gradient's arrow is
 // dashed;
 // - below each rank is an area chart of its memory, with the peak beside it. A timeline without
-//   memory shows the number of live micro-batches instead. All ranks and panels share its scale.
+//   memory shows the number of live micro-batches instead. All ranks and panels share its scale;
+// - below the ranks each host has a row with what leaves it through its link: messages and
+//   collectives while they hold the link. In a measured timeline a message is drawn until it was
+//   used.
 namespace trestle::view {
 
 enum class MemoryCharts { Show, Hide };

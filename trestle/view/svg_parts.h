@@ -17,6 +17,8 @@ inline constexpr double row_height = 28;     // height of a rank's cells
 inline constexpr double memory_height = 24;  // height of its memory chart
 inline constexpr double memory_gap = 5;      // between the two
 inline constexpr double rank_gap = 14;       // to the next rank
+inline constexpr double host_height = 14;    // height of the row of a host's link
+inline constexpr double host_pitch = 22;     // distance between two of them
 
 // The time axis of all panels: maps seconds since a panel's first event to pixels.
 struct Axis {
@@ -53,8 +55,13 @@ struct Panel {
   double memory_scale = 1;  // the value at a memory chart's full height
   std::vector<MemoryCurve> memory = {};
 
+  std::vector<int> hosts = {};  // with a row for what leaves them
+
   double row(int rank) const { return top + rank * rank_pitch; }
-  double height() const { return timeline->rank_count * rank_pitch - rank_gap; }
+  double host_row(std::size_t index) const {
+    return row(timeline->rank_count) + static_cast<double>(index) * host_pitch;
+  }
+  double height() const { return host_row(hosts.size()) - rank_gap - top; }
 };
 
 // True if the event's rank exists and its times are finite.
@@ -64,6 +71,7 @@ void draw_rows(SvgWriter& svg, const Axis& axis,
                const Panel& panel);  // names, idle, cells, idle shares
 void draw_labels(SvgWriter& svg, const Axis& axis, const Panel& panel);  // numbers in the cells
 void draw_memory(SvgWriter& svg, const Axis& axis, const Panel& panel);
+void draw_hosts(SvgWriter& svg, const Axis& axis, const Panel& panel);  // what leaves each host
 void draw_skips(SvgWriter& svg, const Axis& axis, const Panel& panel);
 
 // The patterns and arrow heads that other elements refer to by id. Call it once for each file.

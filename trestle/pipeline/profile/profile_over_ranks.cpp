@@ -17,6 +17,8 @@ namespace trestle::pipeline {
 namespace {
 
 constexpr int profile_rounds = 4;
+// After a longer first round, as on a slow network, one more must do.
+constexpr double long_round = 0.05;
 
 // The rows that a rank sends about its stages and routes, as bytes: all ranks run the same program.
 struct StageRow {
@@ -51,16 +53,29 @@ Rows rows_of(const PartitionedModel& model, const simulate::Costs& own) {
 
 enum class Turn { First, Second };
 
-// Seconds for one way. The rank with the first turn sends first.
+// The rank with the first turn sets the number of rounds for both.
+std::int64_t agree_on_rounds(RankLink& link, double first_round, int peer, Turn turn) {
+  const at::Tensor rounds =
+      at::full({1}, first_round > long_round ? 1 : profile_rounds - 1, at::kLong);
+  if (turn == Turn::First)
+    link.send(rounds, peer, timing_tag).wait();
+  else
+    link.receive(rounds, peer, timing_tag).wait();
+  return rounds.item<std::int64_t>();
+}
+
+// Seconds for one way. The rank with the first turn sends first. The first round is not counted.
 double time_message(RankLink& link, const at::Tensor& message, int peer, Turn turn) {
-  double fastest = std::numeric_limits<double>::infinity();
-  for (int round = 0; round < profile_rounds; ++round) {
+  const auto round = [&] {
     const Stopwatch watch;
     if (turn == Turn::First) link.send(message, peer, timing_tag).wait();
     link.receive(message, peer, timing_tag).wait();
     if (turn == Turn::Second) link.send(message, peer, timing_tag).wait();
-    if (round > 0) fastest = std::min(fastest, watch.seconds());
-  }
+    return watch.seconds();
+  };
+  const std::int64_t rounds = agree_on_rounds(link, round(), peer, turn);
+  double fastest = std::numeric_limits<double>::infinity();
+  for (std::int64_t i = 0; i < rounds; ++i) fastest = std::min(fastest, round());
   return fastest / 2;
 }
 

@@ -18,6 +18,7 @@
 #include "trestle/parallel/checkpoint_layers.h"
 #include "trestle/recompute/checkpointed_segment.h"
 #include "trestle/sharding/sharded.h"
+#include "trestle/simulate/collective_traffic.h"
 
 namespace trestle::train {
 namespace {
@@ -82,6 +83,32 @@ double moved(const LevelRow& row, int neighbours, const ShardReport& before,
   return in_a_ring(row.shard) * (of(&ShardReport::reduced) + of(&ShardReport::gathered) - near) +
          in_a_ring(neighbours) * near +
          2 * in_a_ring(row.replicate) * of(&ShardReport::reduced_over_replicas);
+}
+
+// The times that the formulas of a level's messages give.
+double seconds_on_link(const LevelRow& row, double weights, const simulate::Link& link,
+                       int neighbours) {
+  using simulate::CollectiveKind;
+  const bool rows_share_hosts = row.replicate > 1 && row.shard > 1;
+  std::vector<std::vector<int>> rows(static_cast<std::size_t>(row.replicate));
+  std::vector<std::vector<int>> columns(static_cast<std::size_t>(row.shard));
+  for (int rank = 0; rank < row.replicate * row.shard; ++rank) {
+    const int host = rows_share_hosts ? rank / row.shard : rank;
+    rows[static_cast<std::size_t>(rank / row.shard)].push_back(host);
+    columns[static_cast<std::size_t>(rank % row.shard)].push_back(host);
+  }
+  std::vector<simulate::Collective> all = {
+      traffic_of(CollectiveKind::AllReduce, weights / row.shard, columns)};
+  if (row.level != ShardLevel::None) {
+    all.push_back(traffic_of(CollectiveKind::ReduceScatter, weights, rows));
+    all.push_back(traffic_of(CollectiveKind::AllGather, weights, rows));
+  }
+  if (row.level == ShardLevel::Parameters && neighbours != 1)
+    all.push_back(traffic_of(CollectiveKind::AllGather, weights, rows));
+  double seconds = 0;
+  for (const simulate::Collective& one : all)
+    seconds += link.seconds(one.bytes) + one.latencies * link.latency;
+  return seconds;
 }
 
 double middle(std::vector<double> seconds) {
@@ -209,6 +236,9 @@ std::vector<LevelRow> levels_on_paper(std::int64_t parameters, const LevelsOptio
     if (level == ShardLevel::Parameters && !options.reshard_after_forward.to_all() &&
         neighbours_of(options) < shard)
       row.formula.moved -= weights * (in_a_ring(shard) - in_a_ring(neighbours_of(options)));
+    if (options.link)
+      row.formula.link_seconds =
+          seconds_on_link(row, weights, *options.link, options.reshard_after_forward.ranks());
     rows.push_back(row);
   };
   add("plain", "", ShardLevel::None, 1, 1, 8 + states, 0, 0);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"
 #include "trestle/sharding/options/options.h"
+#include "trestle/simulate/link.h"
 #include "trestle/view/bars.h"
 
 // The memory and the traffic of data parallelism, ZeRO-1 to 3, FSDP and HSDP for one model,
@@ -36,6 +38,9 @@ struct LevelsOptions {
   // (parallel/checkpoint_layers.h), or in segments of equal size. At most one of the two.
   std::vector<std::string> checkpoint = {};
   int checkpoint_segments = 0;
+  // The link of each host, for LevelRow::Formula::link_seconds: each rank is on a host of its own,
+  // but a row of HSDP's mesh is on one.
+  std::optional<simulate::Link> link = {};
 };
 
 struct LevelRow {
@@ -48,6 +53,9 @@ struct LevelRow {
   struct Formula {
     double rest = 0;   // bytes of weights, gradients and the optimizer's state
     double moved = 0;  // bytes that a rank sends in a step, with ring reductions and gathers
+    // The least time that a step's messages take on LevelsOptions::link: bytes / bandwidth, and the
+    // latencies of one collective of each kind. 0 without a link.
+    double link_seconds = 0;
   } formula;
   // The maximum over the ranks. Zeros in a row that is not measured.
   struct Measured {

@@ -52,6 +52,7 @@ std::string levels_json(const std::vector<LevelRow>& rows, std::int64_t paramete
                                   {"bytes_a_parameter", row.per_parameter},
                                   {"formula_bytes", std::llround(row.formula.rest)},
                                   {"formula_moved_bytes", std::llround(row.formula.moved)}};
+    if (row.formula.link_seconds > 0) one["link_seconds"] = row.formula.link_seconds;
     if (row.measured.peak > 0) {
       one["bytes"] = row.measured.rest;
       one["peak_bytes"] = row.measured.peak;

@@ -59,6 +59,7 @@ class Json : public Progress {
            {"predicted_step_seconds", plan.predicted_seconds},
            {"predicted_communication_seconds", plan.predicted_communication_seconds},
            {"predicted_bytes_sent", plan.bytes_sent},
+           {"network", plan.network},
            {"predicted_optimizer_seconds", plan.predicted_optimizer_seconds},
            {"predicted_idle", plan.predicted_idle},
            {"data_missing", plan.data_missing},

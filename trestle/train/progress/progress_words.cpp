@@ -153,6 +153,7 @@ std::vector<std::string> header_lines(const RunPlan& plan, Colours colours) {
   add_stages(plan, colours, lines);
   if (!plan.suggestion.empty()) lines.push_back(label("", colours) + plan.suggestion);
   lines.push_back(label("schedule", colours) + schedule_words(plan));
+  if (!plan.network.empty()) lines.push_back(label("network", colours) + plan.network);
   lines.push_back(label("data", colours) + data_words(plan));
   return lines;
 }

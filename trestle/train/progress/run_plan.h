@@ -46,6 +46,7 @@ struct RunPlan {
   double predicted_idle = 0;               // share of the makespan
   std::int64_t parts = 1;                  // pipelines that share each batch
   double bytes_sent = 0;                   // by a rank among them, in one batch
+  std::string network;                     // the link of the prediction; empty for one host
   std::string data_missing;                // why the number of examples is unknown; empty if known
   std::string synthetic_data;              // the folder of synthetic data; empty for real data
   std::int64_t training_examples = 0;

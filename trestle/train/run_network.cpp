@@ -1,0 +1,165 @@
+#include "trestle/train/run_network.h"
+
+#include <ATen/Functions.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <limits>
+
+#include "trestle/base/counted.h"
+#include "trestle/base/stopwatch.h"
+#include "trestle/base/text.h"
+#include "trestle/train/setup.h"
+
+namespace trestle::train {
+namespace {
+
+constexpr int ping_rounds = 8;
+constexpr std::int64_t few_bytes = 8;
+constexpr std::int64_t small_message = 1 << 20, large_message = 4 << 20;
+// A small message that takes less time is measured again with a large one.
+constexpr double short_time = 0.05;
+
+// Measures the link between two ranks; both make the same calls.
+class LinkMeter {
+ public:
+  enum class Turn { First, Second };
+
+  LinkMeter(const comm::Group& group, int peer, Turn turn)
+      : group_(group.with_check(comm::Check::Off)), peer_(peer), first_(turn == Turn::First) {}
+
+  simulate::Link measure() {
+    const double latency = ping();
+    std::int64_t count = small_message;
+    double seconds = one_message(count);
+    if (slower_of_both(seconds) < short_time) {
+      count = large_message;
+      seconds = std::numeric_limits<double>::infinity();
+    }
+    for (int round = 0; round < 2; ++round) seconds = std::min(seconds, one_message(count));
+    // The answer, and the message itself, arrive a latency after they were sent.
+    const double sending = std::max(slower_of_both(seconds) - 2 * latency, 1e-9);
+    return {.bandwidth = static_cast<double>(count) / sending, .latency = latency};
+  }
+
+ private:
+  void send(const at::Tensor& tensor) const { group_.send(tensor, peer_).wait(); }
+  comm::Work receive(const at::Tensor& tensor) const { return group_.receive(tensor, peer_); }
+  static at::Tensor bytes(std::int64_t count) { return at::zeros({count}, at::kByte); }
+
+  // Seconds of one message. Each receive is posted before its message can be sent.
+  double ping() const {
+    const at::Tensor out = bytes(few_bytes), in = bytes(few_bytes);
+    double fastest = std::numeric_limits<double>::infinity();
+    comm::Work next = receive(in);
+    for (int round = 0; round < ping_rounds; ++round) {
+      const Stopwatch watch;
+      if (first_) send(out);
+      next.wait();
+      if (round + 1 < ping_rounds) next = receive(in);
+      if (!first_) send(out);
+      if (round > 0 && first_) fastest = std::min(fastest, watch.seconds() / 2);
+    }
+    return from_first(fastest);
+  }
+
+  // One message in each direction. Returns the seconds of this rank's, with its answer.
+  double one_message(std::int64_t count) const {
+    const at::Tensor large = bytes(count), small = bytes(few_bytes);
+    double seconds = 0;
+    for (const bool sends : {first_, !first_}) {
+      if (!sends) {
+        receive(large).wait();
+        send(small);
+        continue;
+      }
+      comm::Work answer = receive(small);
+      const Stopwatch watch;
+      send(large);
+      answer.wait();
+      seconds = watch.seconds();
+    }
+    return seconds;
+  }
+
+  double exchange(double own) const {
+    const at::Tensor out = at::full({1}, own, at::kDouble), in = at::empty({1}, at::kDouble);
+    comm::Work received = receive(in);
+    send(out);
+    received.wait();
+    return in.item<double>();
+  }
+  double slower_of_both(double own) const { return std::max(own, exchange(own)); }
+  double from_first(double own) const {
+    const double other = exchange(own);
+    return first_ ? own : other;
+  }
+
+  comm::Group group_;
+  int peer_;
+  bool first_;
+};
+
+// The first rank of each host.
+std::vector<int> first_ranks(const RunNetwork& network) {
+  std::vector<int> first;
+  for (std::size_t rank = 0; rank < network.host_of_rank.size(); ++rank)
+    if (network.host_of_rank[rank] == static_cast<int>(first.size()))
+      first.push_back(static_cast<int>(rank));
+  return first;
+}
+
+simulate::Link measure_link(const RunNetwork& network, const RunRanks& ranks) {
+  const std::vector<int> first = first_ranks(network);
+  simulate::Link own{.bandwidth = std::numeric_limits<double>::max(), .latency = 0};
+  const auto take = [&](const simulate::Link& link) {
+    own.bandwidth = std::min(own.bandwidth, link.bandwidth);
+    own.latency = std::max(own.latency, link.latency);
+  };
+  for (std::size_t host = 1; host < first.size(); ++host) {
+    if (ranks.rank() == first[0])
+      take(LinkMeter(ranks.group(), first[host], LinkMeter::Turn::First).measure());
+    if (ranks.rank() == first[host])
+      take(LinkMeter(ranks.group(), first[0], LinkMeter::Turn::Second).measure());
+  }
+  return ranks.gather(own).at(static_cast<std::size_t>(first[0]));
+}
+
+}  // namespace
+
+// Two machines may have the same name, and two containers the same kernel.
+std::string this_host() {
+  std::array<char, 256> name = {};
+  gethostname(name.data(), name.size() - 1);
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  return text(name.data(), " ", boot);
+}
+
+std::string RunNetwork::words() const {
+  return text(counted(hosts, "host"), " · ", to_string(link),
+              measured ? " (measured)" : " (given)");
+}
+
+std::optional<RunNetwork> find_network(const recipe::Recipe::Mesh& mesh, const RunRanks& ranks,
+                                       const std::string& host) {
+  if (ranks.alone()) return std::nullopt;
+  RunNetwork network;
+  std::vector<std::string> seen;
+  for (const std::string& one : ranks.gather(host)) {
+    const auto found = std::find(seen.begin(), seen.end(), one);
+    network.host_of_rank.push_back(static_cast<int>(found - seen.begin()));
+    if (found == seen.end()) seen.push_back(one);
+  }
+  network.hosts = static_cast<int>(seen.size());
+  if (network.hosts == 1) return std::nullopt;
+  const auto given = link_of(mesh);
+  network.measured = !given;
+  network.link = given ? *given : measure_link(network, ranks);
+  return network;
+}
+
+}  // namespace trestle::train
