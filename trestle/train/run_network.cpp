@@ -7,6 +7,7 @@
 #include <array>
 #include <fstream>
 #include <limits>
+#include <utility>
 
 #include "trestle/base/counted.h"
 #include "trestle/base/stopwatch.h"
@@ -124,7 +125,9 @@ simulate::Link measure_link(const RunNetwork& network, const RunRanks& ranks) {
     if (ranks.rank() == first[host])
       take(LinkMeter(ranks.group(), first[0], LinkMeter::Turn::Second).measure());
   }
-  return ranks.gather(own).at(static_cast<std::size_t>(first[0]));
+  const auto all = ranks.gather(std::pair(own.bandwidth, own.latency));
+  const auto [bandwidth, latency] = all.at(static_cast<std::size_t>(first[0]));
+  return {.bandwidth = bandwidth, .latency = latency};
 }
 
 }  // namespace

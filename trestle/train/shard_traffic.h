@@ -13,7 +13,7 @@ namespace trestle::train {
 // A layer with parameters that are trained.
 struct TrafficLayer {
   std::string name;
-  std::vector<Bytes> parameters;
+  std::vector<Bytes> parameters = {};
   double forward = 0;   // its share of the stage's forward
   double backward = 0;  // the same of its backward
 
