@@ -37,8 +37,9 @@ TEST_F(LevelsVerb, GivesTheLeastTimeOnALink) {
                               "--dry-run", "--link", "1Mbit,5ms"});
   ASSERT_EQ(paper.code, 0) << paper.err;
   EXPECT_THAT(paper.out, HasSubstr("link      1 Mbit/s and 5 ms each way"));
-  // 2 x 3/4 of 66,560 bytes at 125,000 bytes per second, and three messages.
-  EXPECT_THAT(paper.out, HasSubstr("DDP 814 ms"));
+  // 2 x 3/4 of 66,560 bytes at 125,000 x 1448 / 1538 x 3076 / 3160 bytes per second, and three
+  // messages of 5 ms.
+  EXPECT_THAT(paper.out, HasSubstr("DDP 887 ms"));
   const Finished json = run({"levels", "--dry-run", "--json", "--link", "1Gbit"});
   EXPECT_THAT(json.out, HasSubstr("\"link_seconds\":"));
   const Finished refused = run({"levels", "--dry-run", "--link", "5ms"});

@@ -18,6 +18,13 @@ TEST(Link, ParsesBandwidthAndLatency) {
   EXPECT_EQ(to_string(parse_link("100Mbit,5ms")), "100 Mbit/s and 5 ms each way");
 }
 
+TEST(Link, HeadersAndAcknowledgementsTakeBandwidth) {
+  const Link link = without_headers(parse_link("100Mbit,5ms"));
+  EXPECT_NEAR(link.bandwidth, 12.5e6 * 1448 / 1538, 1);
+  EXPECT_EQ(link.latency, 5e-3);
+  EXPECT_NEAR(link.both_ways, 0.9734, 1e-4);
+}
+
 TEST(Link, NamesWhatItCannotRead) {
   const auto message = [](const char* words) -> std::string {
     try {

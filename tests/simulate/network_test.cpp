@@ -174,6 +174,12 @@ TEST(Network, ReductionsOverlapWithTheLastBackward) {
       6.5 + 0.75);
 }
 
+TEST(Network, CollectivesSendBothWays) {
+  const StageTraffic traffic{.buckets = {{.reduce = {.bytes = 50}}}};
+  const Link link{.bandwidth = 100, .both_ways = 0.5};
+  EXPECT_EQ(makespan(simulate(data_parallel(1), one_stage(traffic, link))), 3 + 1);
+}
+
 TEST(Network, BackwardWaitsForReductionsInFlight) {
   StageTraffic traffic;
   for (const double ready : {0.25, 0.5, 0.75, 1.0})

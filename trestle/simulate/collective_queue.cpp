@@ -24,19 +24,19 @@ void CollectiveQueue::start(std::size_t number) {
   const double latencies = crosses ? job.cost.latencies : 0;
   const double last = std::min(latencies, 1.0);
   const double latency = network_.link.latency;
-  events_.at(
-      events_.now() + job.cost.seconds + (latencies - last) * latency,
-      [this, number, crosses, last, latency, &hosts] {
-        const Job& own = jobs_[number];
-        double end = events_.now();
-        if (crosses && own.cost.bytes > 0) {
-          std::vector<PortLoad> loads;
-          for (const int host : hosts)
-            loads.push_back({.host = host, .sent = own.cost.bytes, .received = own.cost.bytes});
-          end = ports_.hold(loads, end, own.what, own.rank);
-        }
-        events_.at(end + last * latency, [this, number] { this->end(number); });
-      });
+  events_.at(events_.now() + job.cost.seconds + (latencies - last) * latency,
+             [this, number, crosses, last, latency, &hosts] {
+               const Job& own = jobs_[number];
+               double end = events_.now();
+               if (crosses && own.cost.bytes > 0) {
+                 std::vector<PortLoad> loads;
+                 const double bytes = own.cost.bytes / network_.link.both_ways;
+                 for (const int host : hosts)
+                   loads.push_back({.host = host, .sent = bytes, .received = bytes});
+                 end = ports_.hold(loads, end, own.what, own.rank);
+               }
+               events_.at(end + last * latency, [this, number] { this->end(number); });
+             });
 }
 
 void CollectiveQueue::end(std::size_t number) {

@@ -65,6 +65,15 @@ Link parse_link(std::string_view text) {
   return link;
 }
 
+// Of a packet of 1538 bytes on the wire 1448 are the message's. Each second packet is acknowledged
+// by one of 84.
+Link without_headers(Link link) {
+  constexpr double packet = 1538, message = 1448, acknowledgement = 84;
+  link.bandwidth *= message / packet;
+  link.both_ways = 2 * packet / (2 * packet + acknowledgement);
+  return link;
+}
+
 std::string to_string(const Link& link) {
   return text(link.bandwidth > 0 ? format_bandwidth(link.bandwidth) : "unlimited bandwidth",
               " and ", format_duration(link.latency), " each way");

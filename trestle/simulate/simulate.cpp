@@ -30,6 +30,8 @@ void check_network(const Network& network, const Costs& costs) {
   check_time(network.link.latency, "the link's latency");
   if (!(network.link.bandwidth >= 0) || !std::isfinite(network.link.bandwidth))
     throw UsageError(text("the link's bandwidth is ", network.link.bandwidth, " bytes per second"));
+  if (!(network.link.both_ways > 0) || network.link.both_ways > 1)
+    throw UsageError(text("the link's share of both ways is ", network.link.both_ways));
   const bool known =
       !network.hosts.empty() &&
       std::all_of(network.hosts.begin(), network.hosts.end(), [&](const auto& row) {

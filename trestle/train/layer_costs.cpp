@@ -249,7 +249,7 @@ static simulate::Network network_on_paper(const recipe::Recipe& recipe, const La
   const auto row =
       static_cast<int>(recipe.mesh.replicate > 1 && recipe.mesh.shard > 1 ? recipe.mesh.shard : 1);
   const bool stages_apart = parts == 1 || recipe.mesh.pipeline > 1;
-  simulate::Network network{.link = link, .hosts = {}};
+  simulate::Network network{.link = without_headers(link), .hosts = {}};
   for (int replica = 0; replica < parts; ++replica) {
     network.hosts.emplace_back();
     for (int stage = 0; stage < static_cast<int>(balance.size()); ++stage)

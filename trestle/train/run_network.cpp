@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <functional>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "trestle/base/counted.h"
@@ -19,9 +21,9 @@ namespace {
 
 constexpr int ping_rounds = 8;
 constexpr std::int64_t few_bytes = 8;
-constexpr std::int64_t small_message = 1 << 20, large_message = 4 << 20;
-// A small message that takes less time is measured again with a large one.
-constexpr double short_time = 0.05;
+constexpr std::int64_t small_message = 256 << 10, medium_message = 1 << 20, large_message = 4 << 20;
+constexpr double least_both_ways = 0.5;  // a link that is not full duplex
+constexpr double longest_message = 0.5;  // seconds, of those that follow the first one
 
 // Measures the link between two ranks; both make the same calls.
 class LinkMeter {
@@ -31,23 +33,30 @@ class LinkMeter {
   LinkMeter(const comm::Group& group, int peer, Turn turn)
       : group_(group.with_check(comm::Check::Off)), peer_(peer), first_(turn == Turn::First) {}
 
+  // The bandwidth is the slope between a small and a larger message: a network may carry the first
+  // bytes after a pause faster than the next ones.
   simulate::Link measure() {
     const double latency = ping();
-    std::int64_t count = small_message;
-    double seconds = one_message(count);
-    if (slower_of_both(seconds) < short_time) {
-      count = large_message;
-      seconds = std::numeric_limits<double>::infinity();
-    }
-    for (int round = 0; round < 2; ++round) seconds = std::min(seconds, one_message(count));
-    // The answer, and the message itself, arrive a latency after they were sent.
-    const double sending = std::max(slower_of_both(seconds) - 2 * latency, 1e-9);
-    return {.bandwidth = static_cast<double>(count) / sending, .latency = latency};
+    const double small = fastest_of(2, [&] { return one_message(small_message); });
+    const bool is_fast = small * large_message / small_message < longest_message;
+    const std::int64_t count = is_fast ? large_message : medium_message;
+    const double large = fastest_of(2, [&] { return one_message(count); });
+    const double small_both = fastest_of(2, [&] { return messages_both_ways(small_message); });
+    const double large_both = fastest_of(2, [&] { return messages_both_ways(count); });
+    const double seconds = std::max(large - small, 1e-9);
+    const double seconds_both = std::max(large_both - small_both, 1e-9);
+    return {.bandwidth = static_cast<double>(count - small_message) / seconds,
+            .latency = latency,
+            .both_ways = std::clamp(seconds / seconds_both, least_both_ways, 1.0)};
   }
 
  private:
-  void send(const at::Tensor& tensor) const { group_.send(tensor, peer_).wait(); }
-  comm::Work receive(const at::Tensor& tensor) const { return group_.receive(tensor, peer_); }
+  void send(const at::Tensor& tensor, int tag = 0) const {
+    group_.send(tensor, peer_, tag).wait();
+  }
+  comm::Work receive(const at::Tensor& tensor, int tag = 0) const {
+    return group_.receive(tensor, peer_, tag);
+  }
   static at::Tensor bytes(std::int64_t count) { return at::zeros({count}, at::kByte); }
 
   // Seconds of one message. Each receive is posted before its message can be sent.
@@ -85,6 +94,25 @@ class LinkMeter {
     return seconds;
   }
 
+  // One message in each direction at the same time.
+  double messages_both_ways(std::int64_t count) const {
+    const at::Tensor out = bytes(count), in = bytes(count);
+    constexpr int own_tag = 1;  // the messages of exchange() must not be taken for these
+    comm::Work received = receive(in, own_tag);
+    (void)exchange(0);  // both have posted their receive
+    const Stopwatch watch;
+    send(out, own_tag);
+    received.wait();
+    return watch.seconds();
+  }
+
+  // The slower of both ranks.
+  double fastest_of(int rounds, const std::function<double()>& seconds) const {
+    double fastest = std::numeric_limits<double>::infinity();
+    for (int round = 0; round < rounds; ++round) fastest = std::min(fastest, seconds());
+    return std::max(fastest, exchange(fastest));
+  }
+
   double exchange(double own) const {
     const at::Tensor out = at::full({1}, own, at::kDouble), in = at::empty({1}, at::kDouble);
     comm::Work received = receive(in);
@@ -92,7 +120,6 @@ class LinkMeter {
     received.wait();
     return in.item<double>();
   }
-  double slower_of_both(double own) const { return std::max(own, exchange(own)); }
   double from_first(double own) const {
     const double other = exchange(own);
     return first_ ? own : other;
@@ -118,6 +145,7 @@ simulate::Link measure_link(const RunNetwork& network, const RunRanks& ranks) {
   const auto take = [&](const simulate::Link& link) {
     own.bandwidth = std::min(own.bandwidth, link.bandwidth);
     own.latency = std::max(own.latency, link.latency);
+    own.both_ways = std::min(own.both_ways, link.both_ways);
   };
   for (std::size_t host = 1; host < first.size(); ++host) {
     if (ranks.rank() == first[0])
@@ -125,9 +153,9 @@ simulate::Link measure_link(const RunNetwork& network, const RunRanks& ranks) {
     if (ranks.rank() == first[host])
       take(LinkMeter(ranks.group(), first[0], LinkMeter::Turn::Second).measure());
   }
-  const auto all = ranks.gather(std::pair(own.bandwidth, own.latency));
-  const auto [bandwidth, latency] = all.at(static_cast<std::size_t>(first[0]));
-  return {.bandwidth = bandwidth, .latency = latency};
+  const auto all = ranks.gather(std::tuple(own.bandwidth, own.latency, own.both_ways));
+  const auto [bandwidth, latency, both_ways] = all.at(static_cast<std::size_t>(first[0]));
+  return {.bandwidth = bandwidth, .latency = latency, .both_ways = both_ways};
 }
 
 }  // namespace

@@ -174,7 +174,8 @@ void predict_times(const Pipeline& pipeline, Prediction* prediction) {
 
 // The link between hosts, and where the stages of each replica are.
 simulate::Network network_of(const RunNetwork& found, const std::vector<StageFacts>& stages) {
-  simulate::Network network{.link = found.link, .hosts = {}};
+  simulate::Network network{
+      .link = found.measured ? found.link : simulate::without_headers(found.link), .hosts = {}};
   network.hosts.resize(stages.at(0).hosts.size());
   for (const StageFacts& stage : stages)
     for (std::size_t replica = 0; replica < network.hosts.size(); ++replica)

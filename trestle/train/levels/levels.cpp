@@ -107,7 +107,7 @@ double seconds_on_link(const LevelRow& row, double weights, const simulate::Link
     all.push_back(traffic_of(CollectiveKind::AllGather, weights, rows));
   double seconds = 0;
   for (const simulate::Collective& one : all)
-    seconds += link.seconds(one.bytes) + one.latencies * link.latency;
+    seconds += link.seconds(one.bytes / link.both_ways) + one.latencies * link.latency;
   return seconds;
 }
 
@@ -237,8 +237,8 @@ std::vector<LevelRow> levels_on_paper(std::int64_t parameters, const LevelsOptio
         neighbours_of(options) < shard)
       row.formula.moved -= weights * (in_a_ring(shard) - in_a_ring(neighbours_of(options)));
     if (options.link)
-      row.formula.link_seconds =
-          seconds_on_link(row, weights, *options.link, options.reshard_after_forward.ranks());
+      row.formula.link_seconds = seconds_on_link(row, weights, without_headers(*options.link),
+                                                 options.reshard_after_forward.ranks());
     rows.push_back(row);
   };
   add("plain", "", ShardLevel::None, 1, 1, 8 + states, 0, 0);
