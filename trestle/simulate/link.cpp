@@ -65,7 +65,7 @@ Link parse_link(std::string_view text) {
   return link;
 }
 
-// Of a packet of 1538 bytes on the wire 1448 are the message's. Each second packet is acknowledged
+// A packet has 1538 bytes on the wire, 1448 of them of the message. Each second one is acknowledged
 // by one of 84.
 Link without_headers(Link link) {
   constexpr double packet = 1538, message = 1448, acknowledgement = 84;
