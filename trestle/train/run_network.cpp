@@ -51,9 +51,7 @@ class LinkMeter {
   }
 
  private:
-  void send(const at::Tensor& tensor, int tag = 0) const {
-    group_.send(tensor, peer_, tag).wait();
-  }
+  void send(const at::Tensor& tensor, int tag = 0) const { group_.send(tensor, peer_, tag).wait(); }
   comm::Work receive(const at::Tensor& tensor, int tag = 0) const {
     return group_.receive(tensor, peer_, tag);
   }
