@@ -17,6 +17,7 @@
 #include "trestle/comm/sigpipe_guard.h"
 #include "trestle/comm/threads/thread_connection.h"
 #include "trestle/comm/world_impl.h"
+#include "trestle/launch/notes.h"
 
 namespace trestle::comm {
 namespace {
@@ -132,12 +133,13 @@ World process_world(const launch::RankEnvironment& environment, GpuBackend gpu_b
                     std::chrono::milliseconds deadline) {
   const SigpipeGuard sigpipe_guard;
   Rendezvous meeting = rendezvous(environment, deadline);
+  launch::note_restart(meeting.restart);
   const auto rank = static_cast<std::size_t>(environment.rank);
   World::Impl::Facts facts{.rank = environment.rank,
                            .size = environment.world_size,
                            .local_rank = environment.local_rank,
                            .local_size = environment.local_size,
-                           .restart = environment.restart,
+                           .restart = meeting.restart,
                            .backend = gpu_backend == GpuBackend::Nccl ? "nccl" : "gloo",
                            .started_by = environment.source,
                            .machine = meeting.identities[rank].machine,
