@@ -119,6 +119,49 @@ TEST(Rendezvous, RefusesInvalidNumbers) {
   expect_says(errors_of({rank_environment(0, 1, 0)}, -1ms)[0], "usage", "deadline is -1 ms");
 }
 
+// A rank that cannot start tells so in the store, also rank 0, which hosts it.
+TEST(Rendezvous, RankThatCannotStartEndsAllWithItsReason) {
+  for (const int at_fault : {0, 2}) {
+    const int port = free_port();
+    std::vector<std::string> errors(3);
+    std::vector<std::thread> threads;
+    const auto begin = std::chrono::steady_clock::now();
+    for (int rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          init({.backend = rank == at_fault ? "bogus" : "gloo",
+                .deadline = 20s,
+                .environment = rank_environment(rank, 3, port)});
+        } catch (const UsageError& error) {
+          errors[static_cast<std::size_t>(rank)] = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::string& error = errors[static_cast<std::size_t>(rank)];
+      EXPECT_NE(error.find("unknown backend 'bogus'"), std::string::npos) << error;
+      const std::string named = "rank " + std::to_string(at_fault) + " on ";
+      EXPECT_EQ(error.find(named) != std::string::npos, rank != at_fault) << error;
+    }
+  }
+}
+
+TEST(Rendezvous, MissingNetworkInterfaceOfOneRankEndsAll) {
+  const auto processes = run_rank_processes(3, [] {
+    if (launch::read_rank_environment().rank == 1) setenv("GLOO_SOCKET_IFNAME", "eth77", 1);
+    const World world = init({.deadline = 20s});
+  });
+  for (const RankProcess& process : processes) {
+    EXPECT_EQ(process.exit_code, 3);
+    EXPECT_NE(process.output.find("GLOO_SOCKET_IFNAME=eth77: this machine has no network interface "
+                                  "of that name; it has "),
+              std::string::npos)
+        << process.output;
+  }
+}
+
 // A launcher whose ranks failed before they met has restarted them more often.
 TEST(Rendezvous, RanksMeetWithDifferentRestartCounts) {
   const int port = free_port();

@@ -62,6 +62,7 @@ class Launcher {
   void send(int signal);
   void flush();
   bool any_alive() const;
+  bool shows_lines_on_terminal() const;
   bool ended_as_requested(const RankProcess& rank) const;
   bool all_reported_usage_errors() const;
   Clock::duration time_left() const;
@@ -106,6 +107,11 @@ bool Launcher::all_reported_usage_errors() const {
   });
 }
 
+bool Launcher::shows_lines_on_terminal() const {
+  return options_.lines == Lines::Prefixed && options_.log_folder.empty() &&
+         isatty(STDERR_FILENO) == 1;
+}
+
 void Launcher::start(int restart) {
   ranks_.clear();
   failure_.reset();
@@ -117,6 +123,7 @@ void Launcher::start(int restart) {
   for (RankCommand& command : rank_commands(options_, rendezvous_of(options_), restart)) {
     if (options_.nodes > 1)
       command.variables.emplace_back(NoteReader::variable, note_reader_.path());
+    if (shows_lines_on_terminal()) command.variables.emplace_back(terminal_variable, "1");
     RankProcess& rank = ranks_.emplace_back(command, context);
     guard_.watch(rank.process());
     output_.started(rank.rank(), rank.process(), restart);

@@ -9,6 +9,10 @@
 // Starts a program as the ranks of one run. No torch.
 namespace trestle::launch {
 
+// Set for the ranks if the launcher shows their lines on a terminal. Their own standard error is
+// then a pipe.
+inline constexpr const char* terminal_variable = "TRESTLE_LAUNCH_TERMINAL";
+
 enum class Lines {
   Prefixed,  // "[2] ..." for each line of rank 2
   Plain,     // the ranks inherit the launcher's standard output and error

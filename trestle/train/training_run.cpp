@@ -254,6 +254,8 @@ std::int64_t TrainingRun::micro_batches_before() const {
 void TrainingRun::train_batch(const data::Batch& batch, double share, StepOptions::Update update) {
   const bool ends_step = update == StepOptions::Update::Now;
   if (ends_step) updater_.prepare(place());
+  if (!setup_.ranks.alone())  // a pipeline over ranks reports each action in addition
+    setup_.ranks.world().report_status(text("began step ", state_.step + 1));
   const Stopwatch watch;
   StepOptions options = updater_.options_of_batch(update);
   options.gradient_scale = share;

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -38,11 +39,13 @@ class Arrival {
         deadline_(deadline),
         end_(steady_clock::now() + deadline),
         address_(environment, deadline),
-        hosts_store_(environment.rank == 0 && !environment.store_of_launcher) {}
+        hosts_store_(environment.rank == 0 && !environment.store_of_launcher),
+        notice_(std::make_shared<WaitNotice>(environment, deadline)) {}
 
   Rendezvous arrive() {
     for (;;) {
-      const StorePtr store = hosts_store_ ? address_.open(end_) : address_.connect(end_);
+      const StorePtr store =
+          hosts_store_ ? address_.open(end_) : address_.connect(end_, notice_.get());
       const auto met = call_with_timeout(left() + milliseconds(1000),
                                          [self = *this, store] { return self.meet(store); });
       if (!met) throw no_answer();
@@ -71,7 +74,8 @@ class Arrival {
         Round round(store, number, environment_, address_.text());
         if (environment_.rank == 0 || round.is_open()) {
           has_arrived = true;
-          if (auto cards = round.meet(end_, deadline_)) return Met{number, std::move(*cards)};
+          if (auto cards = round.meet(end_, deadline_, *notice_))
+            return Met{number, std::move(*cards)};
           has_arrived = false;
         }
         past = number;
@@ -103,6 +107,8 @@ class Arrival {
                       : text("rank ", environment_.rank, " waited longer than ",
                              seconds_text(deadline_), " for the previous world at ",
                              address_.text(), " to end and for rank 0 to begin the next one"));
+      notice_->waits(
+          [&] { return text("rank 0 at ", address_.text(), past == 0 ? "" : " to begin again"); });
       std::this_thread::sleep_for(milliseconds(20));
     }
   }
@@ -117,6 +123,9 @@ class Arrival {
     for (const Round::Card& card : met.cards) {
       result.identities.push_back(card.identity);
       result.restart = std::max(result.restart, card.restart);
+      if (card.identity.machine != met.cards[0].identity.machine &&
+          result.address_of_rank_zero.empty() && !environment_.store_of_launcher)
+        result.address_of_rank_zero = card.address_of_rank_zero;
     }
     return result;
   }
@@ -126,6 +135,7 @@ class Arrival {
   steady_clock::time_point end_;
   StoreAddress address_;
   bool hosts_store_ = false;
+  std::shared_ptr<WaitNotice> notice_;
 };
 
 }  // namespace

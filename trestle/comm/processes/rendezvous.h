@@ -18,6 +18,9 @@ struct Rendezvous {
   // How many times all ranks were restarted: the most of all ranks, because a launcher whose ranks
   // failed before they met has restarted them more often than another machine's.
   int restart = 0;
+  // The address of rank 0's machine that another machine sees; empty with one machine, and if the
+  // launcher hosts the store.
+  std::string address_of_rank_zero = {};
 };
 
 // Waits for all ranks at the environment's address. Throws as init() does, on all ranks that have

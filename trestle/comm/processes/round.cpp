@@ -9,6 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/completion.h"
+#include "trestle/comm/processes/network.h"
 #include "trestle/comm/processes/process_control_plane.h"
 #include "trestle/comm/rank_error.h"
 #include "trestle/launch/exit_status.h"
@@ -46,13 +47,15 @@ struct Refusal {
 }  // namespace
 
 std::string Round::Card::to_text() const {
-  return trestle::text(identity.to_text(), "\t", restart);
+  return text(identity.to_text(), "\t", restart, "\t", address_of_rank_zero);
 }
 
-Round::Card Round::Card::from_text(const std::string& text) {
-  const auto last = text.rfind('\t');
-  if (last == std::string::npos) return {};
-  return {ProcessIdentity::from_text(text.substr(0, last)), std::stoi(text.substr(last + 1))};
+Round::Card Round::Card::from_text(const std::string& words) {
+  const auto last = words.rfind('\t');
+  const auto before = last == std::string::npos ? last : words.rfind('\t', last - 1);
+  if (before == std::string::npos) return {};
+  return {ProcessIdentity::from_text(words.substr(0, before)), std::stoi(words.substr(before + 1)),
+          words.substr(last + 1)};
 }
 
 std::string Round::prefix(std::int64_t number) { return text("trestle/", number); }
@@ -76,7 +79,8 @@ Round::Round(c10::intrusive_ptr<c10d::Store> store, std::int64_t number,
       number_(number),
       environment_(environment),
       place_(std::move(place)),
-      own_{own_process_identity(), environment.restart} {}
+      own_{own_process_identity(), environment.restart,
+           address_of_host(environment.address, environment.port)} {}
 
 std::string Round::key(const char* name) const { return text(prefix(number_), "/", name); }
 
@@ -130,11 +134,12 @@ bool Round::is_alive(const Card& other, const char* counter) {
 
 void Round::refuse_second_process(const Card& first) {
   const ProcessIdentity &one = first.identity, &other = own_.identity;
-  const bool hosts_differ = one.machine != other.machine;
   const UsageError error(
       text("two processes have the rank number ", environment_.rank, ": ", one.pid, " on ",
            one.host, " and ", other.pid, " on ", other.host),
-      {.hint = hosts_differ ? "Give each machine its own --node-rank, from 0." : ""});
+      {.hint = environment_.local_size < environment_.world_size
+                   ? "Give each machine its own number (trestle launch: --node-rank, from 0)."
+                   : ""});
   refuse("usage", error.what());
 }
 
@@ -150,6 +155,16 @@ void Round::raise_end(const std::string& reason) const {
   launch::note_end(reason);
   throw RankError(text("rank ", environment_.rank, " waited at ", place_,
                        " for the other ranks, of which some will not come: ", reason));
+}
+
+bool Round::refuse_start(const Error& error) {
+  if (!value(key("world")).empty()) return false;
+  const Refusal refusal{
+      dynamic_cast<const UsageError*>(&error) ? "usage" : "rank",
+      text("rank ", environment_.rank, " on ", own_.identity.host, " cannot start: ", error.what()),
+      own_.restart};
+  store_->compareSet(key("refused"), "", refusal.to_text());
+  return true;
 }
 
 void Round::agree_on_size() {
@@ -175,7 +190,8 @@ void Round::publish_card() {
   store_->set(key("here", environment_.rank), mine);
 }
 
-std::optional<std::vector<Round::Card>> Round::meet(Time end, milliseconds deadline) {
+std::optional<std::vector<Round::Card>> Round::meet(Time end, milliseconds deadline,
+                                                    WaitNotice& notice) {
   agree_on_size();
   publish_card();
   for (int r = 0; r < environment_.world_size; ++r) missing_.push_back(r);
@@ -203,6 +219,10 @@ std::optional<std::vector<Round::Card>> Round::meet(Time end, milliseconds deadl
                               late.size() == 1 ? " has" : " have", " not arrived at ", place_,
                               " within ", seconds_text(deadline)));
     }
+    notice.waits([&] {
+      const auto& late = missing();
+      return text(late.empty() ? "rank 0" : describe_missing(late, environment_), " at ", place_);
+    });
     if (now - counted_at >= counter_interval) {
       store_->set(key("waits", environment_.rank), std::to_string(++count));
       counted_at = now;

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "trestle/base/error.h"
 #include "trestle/comm/processes/process_identity.h"
+#include "trestle/comm/processes/wait_notice.h"
 #include "trestle/launch/launcher.h"
 #include "trestle/launch/rank_environment.h"
 
@@ -33,9 +35,11 @@ class Round {
   struct Card {
     ProcessIdentity identity;
     int restart = 0;  // how many times its launcher has restarted it
+    // The address of rank 0's machine as this process sees it; empty if that is its own machine's.
+    std::string address_of_rank_zero = {};
 
     std::string to_text() const;
-    static Card from_text(const std::string& text);
+    static Card from_text(const std::string& words);
   };
 
   // Opens the next round; only rank 0 calls it.
@@ -54,7 +58,12 @@ class Round {
   // Joins, and waits for all ranks. Returns nothing if rank 0 has opened a newer round meanwhile.
   // Throws UsageError for a rank number that two processes have and for different world sizes,
   // DeadlineError, with the missing ranks, at `end`; all waiting ranks throw these.
-  std::optional<std::vector<Card>> meet(Time end, std::chrono::milliseconds deadline);
+  std::optional<std::vector<Card>> meet(Time end, std::chrono::milliseconds deadline,
+                                        WaitNotice& notice);
+
+  // Refuses this round, because this rank cannot start: all waiting ranks throw the error. Returns
+  // false if the round has a world, and is thus an earlier one.
+  bool refuse_start(const Error& error);
 
   // Tells the ranks of this round news of another machine. Returns false if the round has failed
   // before: its ranks may not read it any more, but may meet in another round.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <thread>
 
 #include "trestle/base/error.h"
@@ -57,8 +58,14 @@ StoreAddress::StorePtr StoreAddress::open(Time end) const {
   return c10::make_intrusive<c10d::TCPStore>(host_, own);
 }
 
-StoreAddress::StorePtr StoreAddress::connect(Time end) const {
-  if (const auto error = cannot_reach(host_, port_, end))
+StoreAddress::StorePtr StoreAddress::connect(Time end, WaitNotice* notice) const {
+  constexpr milliseconds turn{500};
+  std::optional<std::string> error;
+  while ((error = cannot_reach(host_, port_, std::min(end, steady_clock::now() + turn))) &&
+         steady_clock::now() + milliseconds(20) < end)
+    if (notice)
+      notice->waits([&] { return trestle::text("rank 0 at ", text_, " (", *error, ")"); });
+  if (error)
     throw RankError(
         trestle::text("rank ", rank_, " could not reach rank 0 at ", text_, " within ",
                       seconds_text(deadline_), ": ", *error),

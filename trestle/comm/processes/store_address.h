@@ -5,6 +5,7 @@
 #include <chrono>
 #include <string>
 
+#include "trestle/comm/processes/wait_notice.h"
 #include "trestle/launch/rank_environment.h"
 
 namespace trestle::comm {
@@ -21,8 +22,8 @@ class StoreAddress {
   // Opens the store in this process. Throws RankError if the port is in use, and if this machine
   // does not have the address.
   StorePtr open(Time end) const;
-  // Connects to the store and waits for it until `end`. Throws RankError.
-  StorePtr connect(Time end) const;
+  // Connects to the store and waits for it until `end`. Throws RankError. `notice` may be null.
+  StorePtr connect(Time end, WaitNotice* notice = nullptr) const;
 
   const std::string& text() const { return text_; }  // "node0:29500"
 
