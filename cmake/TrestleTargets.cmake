@@ -144,12 +144,10 @@ function(trestle_use_torch target headers)
   set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_compile TRESTLE_USES_TORCH ON)
   target_compile_definitions(${target} PRIVATE NDEBUG)
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fopenmp>)
-  if(TRESTLE_PCH)
-    target_precompile_headers(${target} REUSE_FROM trestle_pch_${headers})
-    get_target_property(_type ${target} TYPE)
-    if(_type STREQUAL "EXECUTABLE")
-      target_compile_options(${target} PRIVATE -fPIC)  # CMake says -fPIE here; the header was compiled with -fPIC
-    endif()
+  target_precompile_headers(${target} REUSE_FROM trestle_pch_${headers})
+  get_target_property(_type ${target} TYPE)
+  if(_type STREQUAL "EXECUTABLE")
+    target_compile_options(${target} PRIVATE -fPIC)  # CMake says -fPIE here; the header was compiled with -fPIC
   endif()
 endfunction()
 

@@ -1,6 +1,6 @@
 // Folders of DeepSpeed, torch.distributed.checkpoint and Hugging Face, without their tensors.
 // Python wrote them (tools/golden/make_deepspeed_goldens.py, make_dcp_goldens.py).
-#include "trestle/checkpoint/files/foreign_folder.h"
+#include "trestle/checkpoint/files/foreign/foreign_folder.h"
 
 #include <gmock/gmock.h>
 
@@ -11,13 +11,13 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/files/deepspeed_slots.h"
-#include "trestle/checkpoint/files/foreign_index.h"
+#include "trestle/checkpoint/files/foreign/deepspeed_slots.h"
+#include "trestle/checkpoint/files/foreign/foreign_index.h"
 #include "trestle/checkpoint/files/is_checkpoint.h"
+#include "trestle/checkpoint/files/pickle/tensor_archive.h"
+#include "trestle/checkpoint/files/pickle/zip_records.h"
 #include "trestle/checkpoint/files/safetensors_header.h"
-#include "trestle/checkpoint/files/tensor_archive.h"
 #include "trestle/checkpoint/files/train_state.h"
-#include "trestle/checkpoint/files/zip_records.h"
 
 namespace trestle::checkpoint {
 namespace {
@@ -240,6 +240,12 @@ TEST_F(ForeignFolder, HuggingFacesIndexNamesFilesBesideItOnly) {
   }
   write_file(scratch_ / hugging_face_index_name, "{}");
   EXPECT_THAT(refusal(scratch_), HasSubstr("weight_map"));
+}
+
+TEST_F(ForeignFolder, HuggingFacesPickledShardsNameTheWayToConvertThem) {
+  write_file(scratch_ / hugging_face_pickled_name, R"({"weight_map": {"a": "pytorch_model.bin"}})");
+  EXPECT_THAT(refusal(scratch_),
+              AllOf(HasSubstr("pickled shards"), HasSubstr(hugging_face_pickled_name)));
 }
 
 // The listed classes are data, and every other name is an error.

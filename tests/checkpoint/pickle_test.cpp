@@ -1,4 +1,4 @@
-#include "trestle/checkpoint/files/pickle.h"
+#include "trestle/checkpoint/files/pickle/pickle.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/files/pickled_state_dict.h"
+#include "trestle/checkpoint/files/pickle/pickled_state_dict.h"
 
 namespace trestle::checkpoint {
 namespace {

@@ -1,4 +1,4 @@
-#include "trestle/checkpoint/files/pickled_array.h"
+#include "trestle/checkpoint/files/pickle/pickled_array.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>

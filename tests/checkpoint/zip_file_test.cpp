@@ -1,4 +1,4 @@
-#include "trestle/checkpoint/files/zip_file.h"
+#include "trestle/checkpoint/files/pickle/zip_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
-#include "trestle/checkpoint/files/pickled_state_dict.h"
+#include "trestle/checkpoint/files/pickle/pickled_state_dict.h"
 
 namespace trestle::checkpoint {
 namespace {

@@ -24,6 +24,7 @@ struct PeakCase {
   at::Tensor target;
   nn::Loss loss;
   int micro_batches = 4;
+  CoreOptions cores = {};
 };
 
 // Boundary values are a large share of what a stage keeps.
@@ -77,7 +78,8 @@ void compare(const PeakCase& test, const std::vector<int>& balance, const std::s
                                  .balance = balance,
                                  .micro_batches = test.micro_batches,
                                  .schedule = schedule,
-                                 .recompute = recompute});
+                                 .recompute = recompute,
+                                 .cores = test.cores});
   const auto step = [&] {
     if (gradients == Gradients::New) pipeline.zero_grad();
     pipeline.step(test.input, test.target, test.loss);
@@ -156,8 +158,7 @@ TEST(Peaks, BoundStepsOfUNetOfVolumes) {
 }
 
 // The backward of the last layer needs the most, while the step keeps that layer's output.
-// A suite, and so a process, of its own: after other tests the threads of its device differ.
-TEST(PeaksOfOneMicroBatch, BoundStepsWithWholeBatchLoss) {
+TEST(Peaks, BoundStepsOfOneMicroBatch) {
   const auto net = [] { return models::unet3d({.width = 4, .depth = 1}); };
   torch::manual_seed(3);
   const int layers = static_cast<int>(net().size());
@@ -217,6 +218,19 @@ TEST(Peaks, BoundStepsWithSmallerLastMicroBatch) {
   torch::manual_seed(1);
   const at::Tensor x = torch::randn({7, 8, 16, 16});
   expect_bound({"7 in 4 pieces", net, {{1, 1}}, x, x * 2, nn::mean_squared_error()}, 1.6);
+}
+
+// Each thread of a convolution has its own scratch memory, and a stage may use a neighbour's core.
+TEST(Peaks, BoundStepsWithLentCores) {
+  expect_bound({"lent cores",
+                [] { return conv_net(); },
+                {{3, 9}},
+                images(16),
+                labels(16),
+                nn::cross_entropy(),
+                4,
+                {.threads = 1, .lending = CoreLending::On}},
+               1.3);
 }
 
 TEST(Peaks, BoundStepsWithConvolutions) {

@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 
 #include "tests/pipeline/conv_net.h"
 #include "trestle/base/text.h"
+#include "trestle/device/threads.h"
 #include "trestle/models/unet.h"
 #include "trestle/models/unet3d.h"
 #include "trestle/pipeline/profile/profile_layers.h"
@@ -120,6 +122,9 @@ class StageCosts : public ::testing::TestWithParam<CostCase> {
     const nn::Layers same = GetParam().net();
     const auto device = virtual_devices(1)[0].torch;
     const at::Tensor micro_batch = GetParam().inputs(GetParam().batch / profiled_batches);
+    // As many as a stage of the pipeline has: a convolution's scratch memory depends on it.
+    const DeviceThreads threads(
+        device, std::max(1, core_count() / static_cast<int>(GetParam().balance.size())));
     made_ = plan::costs_of_cut(profile_layers(same, {micro_batch}, device), GetParam().balance);
   }
 

@@ -8,7 +8,7 @@
 #include "trestle/checkpoint/box_read.h"
 #include "trestle/checkpoint/dtypes.h"
 #include "trestle/checkpoint/files/file_bytes.h"
-#include "trestle/checkpoint/files/pickle.h"
+#include "trestle/checkpoint/files/pickle/pickle.h"
 #include "trestle/checkpoint/safetensors_file.h"
 
 namespace trestle::checkpoint {

@@ -13,7 +13,7 @@
 #include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/dtypes.h"
 #include "trestle/checkpoint/files/content_hash.h"
-#include "trestle/checkpoint/files/pickle.h"
+#include "trestle/checkpoint/files/pickle/pickle.h"
 #include "trestle/checkpoint/open_checkpoint.h"
 
 namespace trestle::checkpoint {

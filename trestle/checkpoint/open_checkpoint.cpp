@@ -7,7 +7,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/dtypes.h"
-#include "trestle/checkpoint/files/foreign_folder.h"
+#include "trestle/checkpoint/files/foreign/foreign_folder.h"
 #include "trestle/checkpoint/files/train_state.h"
 #include "trestle/checkpoint/safetensors_file.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "trestle/checkpoint/dtypes.h"
-#include "trestle/checkpoint/files/pickled_file.h"
-#include "trestle/checkpoint/files/pickled_state_dict.h"
+#include "trestle/checkpoint/files/pickle/pickled_file.h"
+#include "trestle/checkpoint/files/pickle/pickled_state_dict.h"
 #include "trestle/checkpoint/weights_file.h"
 
 namespace trestle::checkpoint {

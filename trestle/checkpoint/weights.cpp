@@ -10,9 +10,9 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/files/foreign_folder.h"
+#include "trestle/checkpoint/files/foreign/foreign_folder.h"
 #include "trestle/checkpoint/files/is_checkpoint.h"
-#include "trestle/checkpoint/files/pickle.h"
+#include "trestle/checkpoint/files/pickle/pickle.h"
 #include "trestle/checkpoint/files/weight_names.h"
 #include "trestle/checkpoint/open_checkpoint.h"
 #include "trestle/checkpoint/weights_file.h"

@@ -14,7 +14,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/dtypes.h"
 #include "trestle/checkpoint/files/box.h"
-#include "trestle/checkpoint/files/foreign_folder.h"
+#include "trestle/checkpoint/files/foreign/foreign_folder.h"
 #include "trestle/checkpoint/files/replace_folder.h"
 #include "trestle/checkpoint/flat_shard.h"
 #include "trestle/checkpoint/write_archive.h"

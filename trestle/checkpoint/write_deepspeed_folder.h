@@ -4,7 +4,7 @@
 #include <string>
 
 #include "trestle/checkpoint/checkpoint_folder.h"
-#include "trestle/checkpoint/files/deepspeed_pickles.h"
+#include "trestle/checkpoint/files/foreign/deepspeed_pickles.h"
 
 // Internal to trestle.
 namespace trestle::checkpoint {

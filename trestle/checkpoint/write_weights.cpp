@@ -9,7 +9,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/dtypes.h"
-#include "trestle/checkpoint/files/pickled_state_dict.h"
+#include "trestle/checkpoint/files/pickle/pickled_state_dict.h"
 #include "trestle/checkpoint/files/weight_names.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/checkpoint/write_archive.h"

@@ -7,7 +7,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/dtypes.h"
-#include "trestle/checkpoint/files/foreign_folder.h"
+#include "trestle/checkpoint/files/foreign/foreign_folder.h"
 #include "trestle/checkpoint/files/replace_folder.h"
 #include "trestle/checkpoint/weights.h"
 

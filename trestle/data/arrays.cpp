@@ -9,7 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/files/content_hash.h"
-#include "trestle/checkpoint/files/pickled_array.h"
+#include "trestle/checkpoint/files/pickle/pickled_array.h"
 #include "trestle/data/files/npy.h"
 #include "trestle/data/segmentation.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "trestle/checkpoint/files/deepspeed_pickles.h"
+#include "trestle/checkpoint/files/foreign/deepspeed_pickles.h"
 #include "trestle/checkpoint/files/save_ranks.h"
 
 // Writes DeepSpeed's folders. Internal to trestle.

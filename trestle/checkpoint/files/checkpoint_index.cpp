@@ -6,7 +6,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/files/pickle.h"
+#include "trestle/checkpoint/files/pickle/pickle.h"
 #include "trestle/checkpoint/files/safetensors_header.h"
 #include "trestle/checkpoint/files/strict_json.h"
 

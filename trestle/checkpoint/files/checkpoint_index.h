@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "trestle/checkpoint/files/box.h"
-#include "trestle/checkpoint/files/zip_records.h"
+#include "trestle/checkpoint/files/pickle/zip_records.h"
 
 // The contents of a checkpoint folder: its index.json. The index of another program's folder is
 // made from its files (foreign_folder.h). Torch-free, so that it is cheap to fuzz.

@@ -11,7 +11,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/files/checkpoint_index.h"
-#include "trestle/checkpoint/files/foreign_folder.h"
+#include "trestle/checkpoint/files/foreign/foreign_folder.h"
 #include "trestle/checkpoint/files/is_checkpoint.h"
 #include "trestle/checkpoint/files/train_state.h"
 

@@ -108,6 +108,7 @@ void measure_speed_up(const ProfiledStage& profiled, int threads, simulate::Stag
 }
 
 // A smaller micro-batch may need more memory than a larger one: libtorch may choose another kernel.
+// So may lent threads: each thread of a convolution has its own scratch memory.
 void raise_bytes(simulate::Costs& costs, const simulate::Costs& least) {
   using simulate::StageCost;
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
@@ -180,15 +181,19 @@ void measure_all_times(PartitionedModel& model, const std::vector<ProfiledStage>
 
 std::vector<ProfiledStage> measure_memory(PartitionedModel& model, const ProfiledMiniBatch& batch,
                                           const nn::Loss& loss, StageExchange& exchange,
-                                          simulate::Costs& costs) {
+                                          int lent_threads, simulate::Costs& costs) {
   const simulate::Costs empty = costs;
+  const auto measure_more = [&](const nn::Values& micro_batch, int threads) {
+    simulate::Costs other = empty;
+    profile_memory(model, micro_batch, loss, exchange, other, threads);
+    raise_bytes(costs, other);
+  };
   std::vector<ProfiledStage> stages_here =
       profile_memory(model, batch.micro_batches.front(), loss, exchange, costs);
-  if (batch.sizes.back() != batch.sizes.front()) {
-    simulate::Costs smallest = empty;
-    profile_memory(model, batch.micro_batches.back(), loss, exchange, smallest);
-    raise_bytes(costs, smallest);
-  }
+  const bool ragged = batch.sizes.back() != batch.sizes.front();
+  if (ragged) measure_more(batch.micro_batches.back(), 0);
+  if (lent_threads > 0) measure_more(batch.micro_batches.front(), lent_threads);
+  if (lent_threads > 0 && ragged) measure_more(batch.micro_batches.back(), lent_threads);
   return stages_here;
 }
 
@@ -218,7 +223,7 @@ simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch&
   const UnlimitedBudgets no_budgets(devices);
   const nn::GradientKeeper keep_gradients(parameters);
   const std::vector<ProfiledStage> stages_here =
-      measure_memory(model, batch, loss, exchange, costs);
+      measure_memory(model, batch, loss, exchange, lent_threads, costs);
   measure_routes(model, costs);
   if (exchange.over_ranks()) measure_routes_between_ranks(model, exchange, costs);
   measure_all_times(model, stages_here, exchange, optimizer, costs);
@@ -228,6 +233,9 @@ simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch&
   }
   if (!stages_here.empty() && stages_here.back().whole_batch_loss()) {
     model.executor.run_on(model.executor.ranks() - 1, [&] {
+      std::optional<DeviceThreads> threads;  // as in a step
+      if (model.one_device_each)
+        threads.emplace(stages_here.back().stage->device(), model.executor.threads());
       measure_loss(stages_here.back(), batch.micro_batches.size(), costs.stages.back());
     });
   }

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "trestle/device/device.h"
+#include "trestle/device/threads.h"
 #include "trestle/device/transfer.h"
 #include "trestle/nn/boundary.h"
 
@@ -154,8 +156,12 @@ std::vector<StageValue> warm_up(ProfiledStage& profiled) {
 // One micro-batch, forwards and backwards through all stages.
 class MemoryProfile {
  public:
-  MemoryProfile(PartitionedModel& model, StageExchange& exchange, simulate::Costs& costs)
-      : model_(model), exchange_(exchange), costs_(costs) {}
+  MemoryProfile(PartitionedModel& model, StageExchange& exchange, simulate::Costs& costs,
+                int threads)
+      : model_(model),
+        exchange_(exchange),
+        costs_(costs),
+        threads_(threads > 0 ? threads : model.executor.threads()) {}
 
   void run_forwards(const nn::Values& micro_batch, const nn::Loss& loss) {
     for (std::size_t i = 0; i + 1 < micro_batch.size(); ++i)
@@ -211,7 +217,11 @@ class MemoryProfile {
   };
 
   void run_on(const Stage& stage, const std::function<void()>& job) {
-    model_.executor.run_on(stage.index() % model_.executor.ranks(), job);
+    model_.executor.run_on(stage.index() % model_.executor.ranks(), [&] {
+      std::optional<DeviceThreads> threads;  // as in a step
+      if (model_.one_device_each) threads.emplace(stage.device(), threads_);
+      job();
+    });
   }
 
   void run_forward(const Stage& stage, const at::Tensor& target, const nn::Loss& loss) {
@@ -250,6 +260,7 @@ class MemoryProfile {
   PartitionedModel& model_;
   StageExchange& exchange_;
   simulate::Costs& costs_;
+  const int threads_;
   std::vector<ProfiledStage> profileds_;
   std::map<ValueId, StageValue> known_;  // all values so far, on the CPU
   std::map<ValueId, Waiting> waiting_;   // their memory until they are sent
@@ -307,8 +318,8 @@ Bytes bytes_of(const std::vector<at::Tensor>& tensors) {
 
 std::vector<ProfiledStage> profile_memory(PartitionedModel& model, const nn::Values& micro_batch,
                                           const nn::Loss& loss, StageExchange& exchange,
-                                          simulate::Costs& costs) {
-  MemoryProfile profile(model, exchange, costs);
+                                          simulate::Costs& costs, int threads) {
+  MemoryProfile profile(model, exchange, costs, threads);
   profile.run_forwards(micro_batch, loss);
   profile.run_backwards();
   profile.describe_routes();

@@ -41,10 +41,11 @@ struct ProfiledStage {
 // worker, and adds the bytes to `costs`. `micro_batch`: the model's inputs, with the target as the
 // last value. Returns the stages of this process. Overwrites the parameters' gradients. Over ranks
 // all ranks call it: each adds the bytes of its own stages and of the routes that leave them, and
-// the sizes of the routes that enter them.
+// the sizes of the routes that enter them. `threads`: of each operator on a virtual device, because
+// a convolution's scratch memory depends on it; 0 for the threads of a step without lent cores.
 std::vector<ProfiledStage> profile_memory(PartitionedModel& model, const nn::Values& micro_batch,
                                           const nn::Loss& loss, StageExchange& exchange,
-                                          simulate::Costs& costs);
+                                          simulate::Costs& costs, int threads = 0);
 
 Bytes bytes_of(const std::vector<at::Tensor>& tensors);
 

@@ -1,11 +1,11 @@
-#include "trestle/checkpoint/files/pickled_state_dict.h"
+#include "trestle/checkpoint/files/pickle/pickled_state_dict.h"
 
 #include <algorithm>
 #include <unordered_set>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/files/pickle_writer.h"
+#include "trestle/checkpoint/files/pickle/pickle_writer.h"
 
 namespace trestle::checkpoint {
 

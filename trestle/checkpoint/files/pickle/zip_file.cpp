@@ -1,4 +1,4 @@
-#include "trestle/checkpoint/files/zip_file.h"
+#include "trestle/checkpoint/files/pickle/zip_file.h"
 
 #include <zip.h>
 

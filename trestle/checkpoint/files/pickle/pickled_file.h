@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "trestle/checkpoint/files/pickle.h"
-#include "trestle/checkpoint/files/zip_file.h"
+#include "trestle/checkpoint/files/pickle/pickle.h"
+#include "trestle/checkpoint/files/pickle/zip_file.h"
 
 // An open file of Python's torch.save: its pickle is parsed, and its storages can be read. No code
 // is executed, and no size is used before it is compared with the file's. Torch-free.

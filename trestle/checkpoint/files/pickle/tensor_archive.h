@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "trestle/checkpoint/files/file_bytes.h"
-#include "trestle/checkpoint/files/pickle.h"
-#include "trestle/checkpoint/files/zip_records.h"
+#include "trestle/checkpoint/files/pickle/pickle.h"
+#include "trestle/checkpoint/files/pickle/zip_records.h"
 
 // An archive of torch.save in a range of a file: its pickle is parsed, and the bytes of its tensors
 // are found but not read. Torch-free. Internal to trestle/checkpoint.

@@ -1,11 +1,11 @@
-#include "trestle/checkpoint/files/foreign_index.h"
+#include "trestle/checkpoint/files/foreign/foreign_index.h"
 
 #include <bit>
 #include <numeric>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/files/pickle.h"
+#include "trestle/checkpoint/files/pickle/pickle.h"
 #include "trestle/checkpoint/files/range_boxes.h"
 #include "trestle/checkpoint/files/safetensors_header.h"
 

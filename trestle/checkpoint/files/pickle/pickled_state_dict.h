@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trestle/checkpoint/files/pickle.h"
+#include "trestle/checkpoint/files/pickle/pickle.h"
 
 // A model's weights as pickled by Python: a dict from names to tensors. Torch-free.
 namespace trestle::checkpoint {

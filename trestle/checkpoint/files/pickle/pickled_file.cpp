@@ -1,4 +1,4 @@
-#include "trestle/checkpoint/files/pickled_file.h"
+#include "trestle/checkpoint/files/pickle/pickled_file.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "trestle/checkpoint/files/pickled_array.h"
+#include "trestle/checkpoint/files/pickle/pickled_array.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,8 +6,8 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/files/pickled_file.h"
-#include "trestle/checkpoint/files/pickled_state_dict.h"
+#include "trestle/checkpoint/files/pickle/pickled_file.h"
+#include "trestle/checkpoint/files/pickle/pickled_state_dict.h"
 #include "trestle/checkpoint/files/safetensors_header.h"
 
 namespace trestle::checkpoint {

@@ -1,4 +1,4 @@
-#include "trestle/checkpoint/files/pickle.h"
+#include "trestle/checkpoint/files/pickle/pickle.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +8,8 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/files/byte_cursor.h"
+#include "trestle/checkpoint/files/pickle/storage_types.h"
 #include "trestle/checkpoint/files/safetensors_header.h"
-#include "trestle/checkpoint/files/storage_types.h"
 
 namespace trestle::checkpoint {
 

@@ -1,4 +1,4 @@
-#include "trestle/checkpoint/files/foreign_folder.h"
+#include "trestle/checkpoint/files/foreign/foreign_folder.h"
 
 #include <algorithm>
 #include <fstream>
@@ -58,9 +58,10 @@ std::optional<ForeignFolder> find_foreign_folder(const fs::path& folder) {
   if (is_file(folder / dcp_metadata_name)) return ForeignFolder{FolderKind::Dcp, folder};
   // A run's folder may hold an exported file of that name.
   const bool is_run = is_file(folder / "recipe.toml");
-  if (!is_run &&
-      (is_file(folder / hugging_face_index_name) || is_file(folder / hugging_face_single_name)))
-    return ForeignFolder{FolderKind::HuggingFace, folder};
+  const bool has_weights = is_file(folder / hugging_face_index_name) ||
+                           is_file(folder / hugging_face_single_name) ||
+                           is_file(folder / hugging_face_pickled_name);
+  if (!is_run && has_weights) return ForeignFolder{FolderKind::HuggingFace, folder};
   if (has_deepspeed_model(folder)) return ForeignFolder{FolderKind::Deepspeed, folder};
   const fs::path latest = latest_folder(folder);
   if (!latest.empty() && has_deepspeed_model(latest))

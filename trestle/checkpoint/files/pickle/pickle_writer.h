@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "trestle/checkpoint/files/storage_types.h"
+#include "trestle/checkpoint/files/pickle/storage_types.h"
 
 // Writes a pickle of tensors and plain values as torch.save does: protocol 2. Torch-free. Internal
 // to trestle/checkpoint.

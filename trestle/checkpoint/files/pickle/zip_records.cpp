@@ -1,4 +1,4 @@
-#include "trestle/checkpoint/files/zip_records.h"
+#include "trestle/checkpoint/files/pickle/zip_records.h"
 
 #include <algorithm>
 #include <string_view>
@@ -6,7 +6,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/files/byte_cursor.h"
-#include "trestle/checkpoint/files/pickle.h"
+#include "trestle/checkpoint/files/pickle/pickle.h"
 
 namespace trestle::checkpoint {
 

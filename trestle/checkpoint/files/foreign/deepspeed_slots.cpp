@@ -1,4 +1,4 @@
-#include "trestle/checkpoint/files/deepspeed_slots.h"
+#include "trestle/checkpoint/files/foreign/deepspeed_slots.h"
 
 #include <algorithm>
 #include <map>

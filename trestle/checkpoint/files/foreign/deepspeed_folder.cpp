@@ -12,12 +12,12 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/utf8.h"
-#include "trestle/checkpoint/files/deepspeed_slots.h"
 #include "trestle/checkpoint/files/file_bytes.h"
-#include "trestle/checkpoint/files/foreign_folder.h"
-#include "trestle/checkpoint/files/foreign_index.h"
+#include "trestle/checkpoint/files/foreign/deepspeed_slots.h"
+#include "trestle/checkpoint/files/foreign/foreign_folder.h"
+#include "trestle/checkpoint/files/foreign/foreign_index.h"
+#include "trestle/checkpoint/files/pickle/tensor_archive.h"
 #include "trestle/checkpoint/files/safetensors_header.h"
-#include "trestle/checkpoint/files/tensor_archive.h"
 #include "trestle/checkpoint/files/train_state.h"
 
 namespace trestle::checkpoint {

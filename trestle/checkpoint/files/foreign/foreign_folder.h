@@ -38,6 +38,8 @@ CheckpointIndex read_hugging_face_index(const std::filesystem::path& folder);
 // Names of files: a name from a file must be one, and no path.
 bool is_plain_file_name(std::string_view name);
 inline constexpr const char* hugging_face_index_name = "model.safetensors.index.json";
+// The index of pickled shards, which is refused with the way to convert them.
+inline constexpr const char* hugging_face_pickled_name = "pytorch_model.bin.index.json";
 inline constexpr const char* hugging_face_single_name = "model.safetensors";
 inline constexpr const char* dcp_metadata_name = ".metadata";
 inline constexpr const char* deepspeed_latest_name = "latest";

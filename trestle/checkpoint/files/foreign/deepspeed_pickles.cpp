@@ -1,9 +1,9 @@
-#include "trestle/checkpoint/files/deepspeed_pickles.h"
+#include "trestle/checkpoint/files/foreign/deepspeed_pickles.h"
 
 #include <cmath>
 
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/files/pickle_writer.h"
+#include "trestle/checkpoint/files/pickle/pickle_writer.h"
 
 namespace trestle::checkpoint {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trestle/checkpoint/files/checkpoint_index.h"
-#include "trestle/checkpoint/files/tensor_archive.h"
+#include "trestle/checkpoint/files/pickle/tensor_archive.h"
 
 // Builds the index of a folder that another program wrote. Torch-free. Internal to
 // trestle/checkpoint.

@@ -5,8 +5,8 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/files/file_bytes.h"
-#include "trestle/checkpoint/files/foreign_folder.h"
-#include "trestle/checkpoint/files/pickle.h"
+#include "trestle/checkpoint/files/foreign/foreign_folder.h"
+#include "trestle/checkpoint/files/pickle/pickle.h"
 #include "trestle/checkpoint/files/safetensors_header.h"
 #include "trestle/checkpoint/files/strict_json.h"
 #include "trestle/checkpoint/files/train_state.h"
@@ -57,6 +57,11 @@ WeightMap read_weight_map(const fs::path& path) {
 CheckpointIndex read_hugging_face_index(const fs::path& folder) {
   std::error_code none;
   const bool has_index = fs::is_regular_file(folder / hugging_face_index_name, none);
+  if (!has_index && !fs::is_regular_file(folder / hugging_face_single_name, none))
+    throw FormatError("its weights are pickled shards, not safetensors",
+                      {.file = (folder / hugging_face_pickled_name).string(),
+                       .hint = "Convert them in Python: model.save_pretrained(FOLDER, "
+                               "safe_serialization=True)."});
   WeightMap map;
   if (has_index) map = read_weight_map(folder / hugging_face_index_name);
   std::set<std::string> files;

@@ -1,4 +1,4 @@
-#include "trestle/checkpoint/files/tensor_archive.h"
+#include "trestle/checkpoint/files/pickle/tensor_archive.h"
 
 #include <cstring>
 #include <utility>
