@@ -333,7 +333,8 @@ void Launcher::flush() {
 
 int Launcher::finish(int code, const std::string& words) {
   output_.done(code, words);
-  if (end_ && options_.node_rank == 0) {
+  const bool all_know = stopped_by_ != 0 && have_met_;  // their world's store has told them
+  if (end_ && options_.node_rank == 0 && !all_know) {
     end_->hosts_store = true;
     messenger_.tell(*end_);
   }

@@ -57,6 +57,7 @@ class ProcessControlPlane : public ControlPlane {
 
  private:
   class Watcher;
+  std::string describe_broken_connection(const Broken& broken) const;
 
   const c10::intrusive_ptr<c10d::Store> main_store_;
   const std::shared_ptr<Watcher> watcher_;

@@ -299,16 +299,42 @@ std::string ProcessControlPlane::Watcher::silent_ranks(const std::vector<int>& b
     const std::lock_guard lock(mutex_);
     if (stalls_.recent_stall(steady_clock::now()) > milliseconds::zero()) return all;
   }
+  std::vector<std::string> hosts;
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-    if (std::find(but.begin(), but.end(), rank) != but.end()) continue;
+    const bool is_named = std::find(but.begin(), but.end(), rank) != but.end();
     bool is_silent = false;
     {
       const std::lock_guard lock(mutex_);
       is_silent = rank != facts_.rank && !silence(rank, steady_clock::now()).empty();
     }
-    if (is_silent) all += text("; rank ", rank, " ", status_of(rank));
+    const std::string& host = facts_.identities[static_cast<std::size_t>(rank)].host;
+    if (is_silent && !is_here(rank) && std::find(hosts.begin(), hosts.end(), host) == hosts.end())
+      hosts.push_back(host);
+    if (is_silent && !is_named) all += text("; rank ", rank, " ", status_of(rank));
   }
-  return all;
+  return all + advice(hosts);
+}
+
+// Whether the machines or the network failed, if there are several machines.
+std::string ProcessControlPlane::Watcher::advice(const std::vector<std::string>& silent) const {
+  bool are_here = true;
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
+    are_here = are_here && is_here(rank);
+  if (are_here) return "";
+  if (silent.empty())
+    return "\n  Heartbeats come from all ranks, so the machines and the network work: a rank is "
+           "slow "
+           "or waits for something else.";
+  return text(
+      "\n  Nothing comes from ", join(silent, ", "),
+      ", heartbeats included: the machine has "
+      "stopped, or the network to it is cut. Resume the run when it is back; --max-restarts "
+      "of the launcher does that by itself.");
+}
+
+bool ProcessControlPlane::Watcher::is_here(int rank) const {
+  return facts_.identities[static_cast<std::size_t>(rank)].machine ==
+         facts_.identities[static_cast<std::size_t>(facts_.rank)].machine;
 }
 
 std::string ProcessControlPlane::Watcher::status_of(int rank) const {
@@ -319,7 +345,9 @@ std::string ProcessControlPlane::Watcher::status_of(int rank) const {
   const std::string& status = is_self ? status_ : known.status;
   const auto ago = std::chrono::duration_cast<milliseconds>(
       is_self ? now - reported_at_ : now - known.seen + known.status_age);
-  return describe_status(status, ago) + (is_self ? "" : silence(rank, now));
+  const ProcessIdentity& identity = facts_.identities[static_cast<std::size_t>(rank)];
+  return text(describe_status(status, ago), is_self ? "" : silence(rank, now),
+              is_here(rank) ? "" : text(" (process ", identity.pid, " on ", identity.host, ")"));
 }
 
 std::optional<std::string> ProcessControlPlane::Watcher::describe_left_rank(

@@ -67,6 +67,8 @@ class ProcessControlPlane::Watcher {
   bool store_host_has_ended();
   void pause(std::unique_lock<std::mutex>& lock);
   std::string silence(int rank, Time now) const;
+  bool is_here(int rank) const;
+  std::string advice(const std::vector<std::string>& silent) const;
 
   const Facts facts_;
   const c10::intrusive_ptr<c10d::Store> store_;
