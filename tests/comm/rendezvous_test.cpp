@@ -162,6 +162,18 @@ TEST(Rendezvous, MissingNetworkInterfaceOfOneRankEndsAll) {
   }
 }
 
+TEST(Rendezvous, PrintsLateRanksAfterFiveSeconds) {
+  const auto processes = run_rank_processes(2, [] {
+    if (launch::read_rank_environment().rank == 1) std::this_thread::sleep_for(6s);
+    const World world = init({.deadline = 20s});
+  });
+  EXPECT_NE(processes[0].output.find("trestle: waiting for rank 1 of 2 at 127.0.0.1:"),
+            std::string::npos)
+      << processes[0].output;
+  EXPECT_NE(processes[0].output.find("; 5 s of at most 20 s have passed"), std::string::npos);
+  EXPECT_EQ(processes[1].output.find("waiting"), std::string::npos) << processes[1].output;
+}
+
 // A launcher whose ranks failed before they met has restarted them more often.
 TEST(Rendezvous, RanksMeetWithDifferentRestartCounts) {
   const int port = free_port();

@@ -5,10 +5,10 @@
 
 namespace trestle::comm {
 
-// Tells the ranks that wait in init(), or begin to within a second, that this rank will not come:
-// their init() throws UsageError if `error` is one, RankError otherwise, with its text. init()
+// Tells the ranks that wait in init(), or begin to within three seconds, that this rank will not
+// come: their init() throws UsageError if `error` is one, RankError otherwise, with its text. init()
 // calls it for its own errors; a program calls it for an error before init(). Does nothing for one
-// rank. Takes at most about a second.
+// rank. Takes at most three seconds.
 void report_start_failure(const launch::RankEnvironment& environment, const Error& error);
 
 }  // namespace trestle::comm

@@ -121,8 +121,9 @@ void Launcher::start(int restart) {
   const StartContext context{
       .options = options_, .program = program_, .signals = signals_, .restart = restart};
   for (RankCommand& command : rank_commands(options_, rendezvous_of(options_), restart)) {
-    if (options_.nodes > 1)
-      command.variables.emplace_back(NoteReader::variable, note_reader_.path());
+    // Empty on one machine: a launcher may be a rank of another launcher.
+    command.variables.emplace_back(NoteReader::variable,
+                                   options_.nodes > 1 ? note_reader_.path() : "");
     if (shows_lines_on_terminal()) command.variables.emplace_back(terminal_variable, "1");
     RankProcess& rank = ranks_.emplace_back(command, context);
     guard_.watch(rank.process());

@@ -19,7 +19,7 @@ enum class Lines {
   Json,      // one JSON object per line on the standard output: starts, lines, exits
 };
 
-// What the launcher of one machine tells the ranks of the other machines.
+// The launcher of one machine tells it to the ranks of the other machines.
 struct NewsForMachines {
   std::string address = {};  // the rendezvous of the ranks
   int port = 0;

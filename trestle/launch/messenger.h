@@ -9,8 +9,8 @@
 
 namespace trestle::launch {
 
-// Tells the ranks of other machines what happened on this one, by LaunchOptions::tell_machines. Each
-// call runs in a child process, so that the launcher neither waits nor gets threads.
+// Tells the ranks of other machines what happened on this one, by LaunchOptions::tell_machines.
+// Each call runs in a child process, so that the launcher neither waits nor gets threads.
 class Messenger {
  public:
   explicit Messenger(const LaunchOptions& options) : options_(options) {}

@@ -8,7 +8,7 @@
 // Notes of ranks to the launcher of their machine, which cannot see the ranks of other machines.
 namespace trestle::launch {
 
-// What the ranks of one start have noted.
+// The notes of one start's ranks.
 struct Notes {
   // How many times the ranks of all machines were restarted: the most of all launchers' counts.
   std::optional<int> restart = {};  // set once all ranks have met

@@ -268,8 +268,8 @@ std::unique_ptr<pipeline::StageTransport> Pipeline::Impl::transport(
   if (link_)
     return std::make_unique<pipeline::DistributedTransport>(link_, table, parts_->cut.routes,
                                                             options.deadline, parts_->copies);
-  // A stage that waits for its replicas in other processes keeps its neighbours waiting: the stage's
-  // own error, which names the other process, must come first.
+  // A stage that waits for its replicas in other processes keeps its neighbours waiting: the
+  // stage's own error, which names the other process, must come first.
   constexpr std::chrono::seconds after_replicas{5};
   const auto deadline =
       options.deadline + (options.replicas.group.valid() ? after_replicas : after_replicas * 0);

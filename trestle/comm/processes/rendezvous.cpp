@@ -67,22 +67,25 @@ class Arrival {
   // Returns nothing if the store closes, and rank 0 may open another one.
   std::optional<Met> meet(const StorePtr& store) const {
     bool has_arrived = false;
+    std::optional<Round> round;
     try {
       for (std::int64_t past = 0;;) {
         const std::int64_t number =
             environment_.rank == 0 ? Round::open(*store) : next_round(*store, past);
-        Round round(store, number, environment_, address_.text());
-        if (environment_.rank == 0 || round.is_open()) {
+        round.emplace(store, number, environment_, address_.text());
+        if (environment_.rank == 0 || round->is_open()) {
           has_arrived = true;
-          if (auto cards = round.meet(end_, deadline_, *notice_))
+          if (auto cards = round->meet(end_, deadline_, *notice_))
             return Met{number, std::move(*cards)};
           has_arrived = false;
         }
         past = number;
       }
+    } catch (const DeadlineError&) {  // the ranks that are late will not be told
+      if (hosts_store_ && round) round->wait_until_told(1, milliseconds(500));
+      throw;
     } catch (const Error&) {
-      // Keeps the store alive, so that the other ranks can read the reason.
-      if (hosts_store_) std::this_thread::sleep_for(milliseconds(500));
+      if (hosts_store_ && round) round->wait_until_told(1, milliseconds(3000));
       throw;
     } catch (const std::exception& error) {
       const bool may_open_again =

@@ -95,7 +95,7 @@ c10::intrusive_ptr<c10d::Store> Round::part_of_store() const {
 bool Round::is_open() {
   if (const std::string refused = value(key("refused")); !refused.empty()) {
     const Refusal refusal = Refusal::from_text(refused);
-    if (refusal.restart >= own_.restart) refusal.raise();
+    if (refusal.restart >= own_.restart) raise(refused);
     return false;  // it was another start's; rank 0 opens a round for this one
   }
   const std::string world = value(key("world"));
@@ -147,12 +147,27 @@ void Round::refuse_second_process(const Card& first) {
 void Round::refuse(const char* kind, const std::string& reason) {
   const Refusal refusal{kind, reason, own_.restart};
   if (value(key("world")).empty()) store_->compareSet(key("refused"), "", refusal.to_text());
-  refusal.raise();
+  raise(refusal.to_text());
+}
+
+void Round::raise(const std::string& refusal) {
+  store_->set(key("told", environment_.rank), "");
+  Refusal::from_text(refusal).raise();
+}
+
+void Round::wait_until_told(int first, milliseconds most) {
+  const auto end = steady_clock::now() + most;
+  for (int rank = first; rank < environment_.world_size; ++rank)
+    while (!store_->check({key("told", rank)})) {
+      if (steady_clock::now() >= end) return;
+      std::this_thread::sleep_for(milliseconds(10));
+    }
 }
 
 // Another machine's launcher has ended for good, so this machine's must not restart its ranks.
-void Round::raise_end(const std::string& reason) const {
+void Round::raise_end(const std::string& reason) {
   launch::note_end(reason);
+  store_->set(key("told", environment_.rank), "");
   throw RankError(text("rank ", environment_.rank, " waited at ", place_,
                        " for the other ranks, of which some will not come: ", reason));
 }
@@ -164,6 +179,7 @@ bool Round::refuse_start(const Error& error) {
       text("rank ", environment_.rank, " on ", own_.identity.host, " cannot start: ", error.what()),
       own_.restart};
   store_->compareSet(key("refused"), "", refusal.to_text());
+  store_->set(key("told", environment_.rank), "");
   return true;
 }
 
@@ -202,7 +218,7 @@ std::optional<std::vector<Round::Card>> Round::meet(Time end, milliseconds deadl
     const auto words = [&](std::size_t at) {
       return std::string(found[at].begin(), found[at].end());
     };
-    if (!found[1].empty()) Refusal::from_text(words(1)).raise();
+    if (!found[1].empty()) raise(words(1));
     if (!found[3].empty()) raise_end(words(3));
     if (!found[2].empty()) return read_world(words(2));
     if (std::stoll(words(0)) > number_) {
@@ -260,7 +276,11 @@ bool Round::take(const launch::NewsForMachines& news) {
   if (world.empty() || news.rank < 0) return is_in_time;
   const auto cards = split(world, '\n');
   const auto rank = static_cast<std::size_t>(news.rank);
-  if (rank < cards.size() && Card::from_text(cards[rank]).identity.pid == news.process)
+  if (rank >= cards.size()) return is_in_time;
+  // The launcher's child may be a shell whose child is the rank.
+  const ProcessIdentity identity = Card::from_text(cards[rank]).identity;
+  if (identity.machine == own_.identity.machine &&
+      (identity.pid == news.process || has_ended(identity)))
     ProcessControlPlane::report_end(*part, news.rank, news.reason);
   return is_in_time;
 }

@@ -21,12 +21,14 @@ namespace trestle::comm {
 // outlives a restart, such as torchrun's, holds several rounds; so does a store that serves several
 // worlds, one after another. A round takes no rank once its world exists, has failed or has ended.
 //
-// Keys of the store: "trestle/round": the highest number. Under "trestle/NUMBER/": "size": the
-// world size, and which rank set it. "card/R": the process that has the rank number R. "here/R":
-// the same, once it is ready. "waits/R": a counter that it raises while it waits. "refused": why there will be no world. "world": the cards of
-// all ranks, which rank 0 writes once all are there; the world exists from then on. "end": why the
-// ranks of another machine will not be started again (NewsForMachines). The world's
-// own keys are beside them (ProcessControlPlane).
+// Keys of the store: "trestle/round": the highest number. Under "trestle/NUMBER/":
+// - "size": the world size, and which rank set it;
+// - "card/R": the process that has the rank number R; "here/R": the same, once it is ready;
+// - "waits/R": a counter that this process raises while it waits;
+// - "refused": why there will be no world; "told/R": rank R has read it;
+// - "world": the cards of all ranks, which rank 0 writes once all are there; then it exists;
+// - "end": why the ranks of another machine will not be started again (NewsForMachines);
+// - the keys of the world (ProcessControlPlane).
 class Round {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -65,6 +67,10 @@ class Round {
   // false if the round has a world, and is thus an earlier one.
   bool refuse_start(const Error& error);
 
+  // For rank 0 after an error, if it hosts the store: waits until the ranks from `first` on have
+  // read why the round was refused, at most for `most`, because some may come late or never.
+  void wait_until_told(int first, std::chrono::milliseconds most);
+
   // Tells the ranks of this round news of another machine. Returns false if the round has failed
   // before: its ranks may not read it any more, but may meet in another round.
   bool take(const launch::NewsForMachines& news);
@@ -77,7 +83,8 @@ class Round {
   void publish_card();
   bool is_alive(const Card& other, const char* counter);
   [[noreturn]] void refuse_second_process(const Card& first);
-  [[noreturn]] void raise_end(const std::string& reason) const;
+  [[noreturn]] void raise_end(const std::string& reason);
+  [[noreturn]] void raise(const std::string& refusal);
   [[noreturn]] void refuse(const char* kind, const std::string& reason);
   std::optional<std::vector<Card>> read_world(const std::string& world);
   const std::vector<int>& missing();

@@ -24,8 +24,12 @@ void refuse_as_rank_zero(const launch::RankEnvironment& environment, const Error
   const auto end = steady_clock::now() + limit;
   const StoreAddress address(environment, limit);
   const auto store = environment.store_of_launcher ? address.connect(end) : address.open(end);
-  Round(store, Round::open(*store), environment, address.text()).refuse_start(error);
-  if (!environment.store_of_launcher) std::this_thread::sleep_until(end);
+  Round round(store, Round::open(*store), environment, address.text());
+  round.refuse_start(error);
+  if (environment.store_of_launcher) return;
+  // The ranks of this machine have mostly the same error, and do not wait for it.
+  const bool has_others = environment.local_size < environment.world_size;
+  round.wait_until_told(has_others ? environment.local_size : 1, milliseconds(3000));
 }
 
 void refuse_at_rank_zero(const launch::RankEnvironment& environment, const Error& error) {

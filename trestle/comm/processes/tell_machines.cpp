@@ -34,7 +34,7 @@ void tell_machines(const launch::NewsForMachines& news) {
   environment.address = news.address;
   environment.port = news.port;
   const bool ranks_may_wait = news.is_end && (news.may_meet_again || !news.have_met);
-  const milliseconds limit(ranks_may_wait && news.may_meet_again ? 3000 : 1000);
+  const milliseconds limit(ranks_may_wait ? 3000 : 1000);
   const auto end = steady_clock::now() + limit;
   const StoreAddress address(environment, limit);
   for (; steady_clock::now() < end; std::this_thread::sleep_for(pause)) {
