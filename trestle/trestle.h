@@ -34,6 +34,7 @@
 #include "trestle/checkpoint/weights.h"
 #include "trestle/comm/group.h"
 #include "trestle/comm/rank_error.h"
+#include "trestle/comm/start_failure.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/comm/work.h"
 #include "trestle/comm/world.h"

@@ -133,6 +133,13 @@ TEST_F(LaunchVerb, DryRunPrintsWorkingCommands) {
   EXPECT_EQ(run({"-c", dry.out}, {.program = "/bin/sh"}).out, "0 of 2\n1 of 2\n");
 }
 
+TEST_F(LaunchVerb, TakesTorchrunsSpelling) {
+  const Finished dry = run({"launch", "--nnodes", "2", "--node_rank", "1", "--rendezvous", "node0",
+                            "--dry-run", "--", "true"});
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_THAT(dry.out, AllOf(HasSubstr("RANK=1"), HasSubstr("WORLD_SIZE=2")));
+}
+
 TEST_F(LaunchVerb, IsInHelpAndCompletion) {
   const Finished help = run({"launch", "--help"});
   EXPECT_EQ(help.code, 0);

@@ -1,6 +1,7 @@
 // `trestle train` on ranks that share each batch: replicas, sharded state, DeepSpeed's file.
 #include <gmock/gmock.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"
@@ -354,6 +355,53 @@ TEST_F(TrainMesh, RestartsKilledRankToSameBits) {
     const Finished lost = falling(fallen + "_0", "falls", 0);
     EXPECT_EQ(lost.code, 137);
   }
+}
+
+// Two launchers, as on two machines: each restarts its own rank, and they meet again.
+TEST_F(TrainMesh, LaunchersOfTwoNodesRestartToSameBits) {
+  const auto start = [](const std::string& model, const std::string& node) {
+    return std::make_unique<Started>(folder_, std::vector<std::string>{"launch",
+                                                                       "--nodes",
+                                                                       "2",
+                                                                       "--node-rank",
+                                                                       node,
+                                                                       "--rendezvous",
+                                                                       "127.0.0.1:29611",
+                                                                       "--max-restarts",
+                                                                       "2",
+                                                                       "--",
+                                                                       MINE_PROGRAM,
+                                                                       "train",
+                                                                       "tiny",
+                                                                       "--name",
+                                                                       "nodes_" + model,
+                                                                       "--model",
+                                                                       model,
+                                                                       "--mesh",
+                                                                       "replicate=2",
+                                                                       "--batch",
+                                                                       "10",
+                                                                       "--save-every",
+                                                                       "2",
+                                                                       "--quiet",
+                                                                       "--deadline",
+                                                                       "30"});
+  };
+  for (const std::string model : {"stands", "falls"}) {
+    const Stopwatch watch;
+    const auto first = start(model, "0"), second = start(model, "1");
+    const Finished one = first->wait(), other = second->wait();
+    EXPECT_EQ(one.code, 0) << one.err;
+    EXPECT_EQ(other.code, 0) << other.err;
+    EXPECT_LT(watch.seconds(), 25);
+    if (model == "stands") continue;
+    for (const Finished& done : {one, other}) {
+      EXPECT_THAT(done.err, HasSubstr("(restart 1 of 2)"));
+      EXPECT_THAT(done.err, Not(HasSubstr("(restart 2 of 2)")));
+    }
+  }
+  EXPECT_EQ(numbers("nodes_stands", "loss"), numbers("nodes_falls", "loss"));
+  EXPECT_FALSE(fs::exists(folder_ / "runs/nodes_falls_2"));
 }
 
 // Every rank would refuse it: twenty take ten times as long to start as one process.

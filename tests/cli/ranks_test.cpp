@@ -283,7 +283,7 @@ TEST_F(TrainRanksErrors, NothingToResumeIsNotRestarted) {
 
 // As on two machines without a shared file system: detected before the first save.
 TEST_F(TrainRanksErrors, RanksWithDifferentFoldersAreRefusedAtOnce) {
-  const auto refused = [](const std::string& command) {
+  const auto refused = [](const std::string& command, const char* flag) {
     const Finished done = shell(
         "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29596 T; "
         "(cd apart/1; RANK=1 $T train " +
@@ -291,19 +291,20 @@ TEST_F(TrainRanksErrors, RanksWithDifferentFoldersAreRefusedAtOnce) {
         " --quiet --deadline 20; code=$?; wait; exit $code");
     EXPECT_EQ(done.code, 2) << done.err;
     EXPECT_THAT(done.err, HasSubstr("rank 1 does not see this folder as rank 0 does"));
+    EXPECT_THAT(done.err, HasSubstr(text("give one, with ", flag, ",")));
   };
   for (const std::string rank : {"0", "1"}) {
     std::filesystem::create_directories(folder_ / "apart" / rank / "runs/tiny");
     std::filesystem::copy(folder_ / "tiny.toml", folder_ / "apart" / rank / "tiny.toml");
   }
-  refused("tiny.toml --epochs 100000");
+  refused("tiny.toml --epochs 100000", "--runs");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "apart/0/runs/tiny_2"));
   // Also for copies of a run, one of which may be older.
   ASSERT_EQ(run({"train", "tiny.toml", "--name", "copied", "--quiet"}).code, 0);
   for (const std::string rank : {"0", "1"})
     std::filesystem::copy(folder_ / "runs/copied", folder_ / "apart" / rank / "runs/copied",
                           std::filesystem::copy_options::recursive);
-  refused("--resume runs/copied --epochs 100000");
+  refused("--resume runs/copied --epochs 100000", "--resume");
 }
 
 TEST_F(TrainRanksErrors, QuotesResumeCommandForShell) {

@@ -1,5 +1,6 @@
 // Processes that are killed, stopped or exit while other ranks wait for them.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <torch/torch.h>
@@ -159,6 +160,56 @@ TEST(FailingProcesses, ExceptionReachesAllRanksWithItsRank) {
   });
   EXPECT_EQ(processes[1].exit_code, 3);
   expect_others_say(processes, 1, "rank error: rank 1 ended with an exception");
+}
+
+// Ranks on two machines: each process has its own host name.
+std::vector<RankProcess> run_on_machines(const std::function<void(World&)>& work,
+                                         std::chrono::milliseconds deadline) {
+  return run_rank_processes(2, [&] {
+    const std::string host = "node" + std::to_string(launch::read_rank_environment().rank);
+    if (unshare(CLONE_NEWUTS) != 0) {
+      ASSERT_EQ(unshare(CLONE_NEWUSER | CLONE_NEWUTS), 0);
+    }
+    ASSERT_EQ(sethostname(host.data(), host.size()), 0);
+    setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+    World world = init({.deadline = deadline});
+    EXPECT_FALSE(world.is_on_this_machine(1 - world.rank()));
+    world.group().barrier();
+    world.report_status("began step 7");
+    if (world.rank() == 1) {
+      std::this_thread::sleep_for(500ms);
+      return work(world);
+    }
+    at::Tensor tensor = torch::ones({1 << 20});
+    try {
+      world.group().all_reduce(tensor).wait();
+    } catch (const Error& error) {
+      std::cout << "error: " << error.what() << '\n';
+    }
+  });
+}
+
+TEST(FailingMachines, SilentMachineIsNamedWithAdvice) {
+  const auto processes = run_on_machines([](World&) { raise(SIGSTOP); }, 2s);
+  expect_others_say(processes, 1, "rank 0 in all_reduce (sum)");
+  expect_others_say(processes, 1, "last reported 'began step 7'");
+  expect_others_say(processes, 1, " on node1)");
+  expect_others_say(processes, 1, "Nothing comes from node1, heartbeats included");
+}
+
+TEST(FailingMachines, SlowRankIsNotTakenForNetwork) {
+  const auto processes = run_on_machines([](World&) { std::this_thread::sleep_for(4s); }, 2s);
+  EXPECT_NE(processes[0].output.find("Heartbeats come from all ranks"), std::string::npos)
+      << processes[0].output;
+}
+
+// Without a launcher that tells it.
+TEST(FailingMachines, KilledProcessOfOtherMachineIsNamedWithoutGloosText) {
+  const auto processes = run_on_machines([](World&) { raise(SIGKILL); }, 20s);
+  expect_others_say(processes, 1,
+                    "error: rank 0 lost its connection to rank 1 in all_reduce (sum)");
+  expect_others_say(processes, 1, " on node1)");
+  EXPECT_EQ(processes[0].output.find("gloo"), std::string::npos) << processes[0].output;
 }
 
 std::set<int> connections() {

@@ -2,10 +2,13 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
@@ -116,6 +119,78 @@ TEST(Rendezvous, RefusesInvalidNumbers) {
   expect_says(errors_of({rank_environment(0, 1, 0)}, -1ms)[0], "usage", "deadline is -1 ms");
 }
 
+// A rank that cannot start tells so in the store, also rank 0, which hosts it.
+TEST(Rendezvous, RankThatCannotStartEndsAllWithItsReason) {
+  for (const int at_fault : {0, 2}) {
+    const int port = free_port();
+    std::vector<std::string> errors(3);
+    std::vector<std::thread> threads;
+    const auto begin = std::chrono::steady_clock::now();
+    for (int rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          init({.backend = rank == at_fault ? "bogus" : "gloo",
+                .deadline = 20s,
+                .environment = rank_environment(rank, 3, port)});
+        } catch (const UsageError& error) {
+          errors[static_cast<std::size_t>(rank)] = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::string& error = errors[static_cast<std::size_t>(rank)];
+      EXPECT_NE(error.find("unknown backend 'bogus'"), std::string::npos) << error;
+      const std::string named = "rank " + std::to_string(at_fault) + " on ";
+      EXPECT_EQ(error.find(named) != std::string::npos, rank != at_fault) << error;
+    }
+  }
+}
+
+TEST(Rendezvous, MissingNetworkInterfaceOfOneRankEndsAll) {
+  const auto processes = run_rank_processes(3, [] {
+    if (launch::read_rank_environment().rank == 1) setenv("GLOO_SOCKET_IFNAME", "eth77", 1);
+    const World world = init({.deadline = 20s});
+  });
+  for (const RankProcess& process : processes) {
+    EXPECT_EQ(process.exit_code, 3);
+    EXPECT_NE(process.output.find("GLOO_SOCKET_IFNAME=eth77: this machine has no network interface "
+                                  "of that name; it has "),
+              std::string::npos)
+        << process.output;
+  }
+}
+
+TEST(Rendezvous, PrintsLateRanksAfterFiveSeconds) {
+  const auto processes = run_rank_processes(2, [] {
+    if (launch::read_rank_environment().rank == 1) std::this_thread::sleep_for(6s);
+    const World world = init({.deadline = 20s});
+  });
+  EXPECT_NE(processes[0].output.find("trestle: waiting for rank 1 of 2 at 127.0.0.1:"),
+            std::string::npos)
+      << processes[0].output;
+  EXPECT_NE(processes[0].output.find("; 5 s of at most 20 s have passed"), std::string::npos);
+  EXPECT_EQ(processes[1].output.find("waiting"), std::string::npos) << processes[1].output;
+}
+
+// A launcher whose ranks failed before they met has restarted them more often.
+TEST(Rendezvous, RanksMeetWithDifferentRestartCounts) {
+  const int port = free_port();
+  std::vector<int> counts(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto environment = rank_environment(rank, 2, port);
+      environment.restart = 2 * rank;
+      counts[static_cast<std::size_t>(rank)] =
+          init({.deadline = 5s, .environment = environment}).restart();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(counts, (std::vector<int>{2, 2}));
+}
+
 TEST(Rendezvous, RestartsMeetAtSamePort) {
   const int port = free_port();
   for (int restart = 0; restart < 3; ++restart) {
@@ -177,6 +252,173 @@ TEST(Rendezvous, RefusesOneRankNumberOnProcesses) {
     EXPECT_NE(process.output.find("two processes have the rank number 1"), std::string::npos)
         << process.output;
   }
+}
+
+// The processes of one test share a file for each event.
+class Event {
+ public:
+  explicit Event(const std::string& name)
+      : file_(::testing::TempDir() + std::to_string(getppid()) + "_" +
+              ::testing::UnitTest::GetInstance()->current_test_info()->name() + "_" + name) {}
+  void happens(const std::string& words = "") const {
+    std::ofstream(file_ + ".new") << words << std::flush;
+    std::filesystem::rename(file_ + ".new", file_);
+  }
+  // Returns the words.
+  std::string wait() const {
+    while (!std::filesystem::exists(file_)) std::this_thread::sleep_for(5ms);
+    std::string words;
+    std::getline(std::ifstream(file_), words);
+    return words;
+  }
+  void wait_for_end_of_process() const {
+    const pid_t process = std::stoi(wait());
+    while (kill(process, 0) == 0) {  // a zombie until the test's process has reaped it
+      std::this_thread::sleep_for(5ms);
+    }
+  }
+
+ private:
+  std::string file_;
+};
+
+void meet(const launch::RankEnvironment& environment, int restart) {
+  const World world = init({.deadline = 10s, .environment = environment});
+  EXPECT_EQ(world.restart(), restart);
+  at::Tensor sum = torch::ones({1});
+  world.group().all_reduce(sum).wait();
+  EXPECT_EQ(sum.item<double>(), world.size());
+}
+
+// As the launcher of another machine restarts a killed rank: at once, while rank 0 still computes
+// in the old world, whose store it hosts. Process 2 is the new rank 1.
+TEST(RestartedRanks, NewProcessWaitsForNextStoreOfRankZero) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto processes = run_rank_processes(3, [] {
+    auto environment = launch::read_rank_environment();
+    const int process = environment.rank;
+    environment.world_size = 2;
+    environment.max_restarts = 1;
+    const Event killed("killed");
+    if (process == 0) {
+      const auto compute = [&] {
+        const World world = init({.deadline = 10s, .environment = environment});
+        world.group().barrier();
+        std::this_thread::sleep_for(500ms);
+        while (!world.failure()) std::this_thread::sleep_for(5ms);
+        EXPECT_NE(world.failure()->find("rank 1 (process "), std::string::npos) << *world.failure();
+      };
+      compute();
+    } else if (process == 1) {
+      const World world = init({.deadline = 10s, .environment = environment});
+      world.group().barrier();
+      killed.happens(std::to_string(getpid()));
+      raise(SIGKILL);
+    } else {
+      environment.rank = environment.local_rank = 1;
+      killed.wait_for_end_of_process();
+    }
+    environment.restart = 1;
+    meet(environment, 1);
+  });
+  for (const int process : {0, 2})
+    EXPECT_EQ(processes[static_cast<std::size_t>(process)].exit_code, 0)
+        << processes[static_cast<std::size_t>(process)].output;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 8s);
+}
+
+// Process 3 is the new rank 1: it takes the place of a process that was killed while it waited.
+TEST(RestartedRanks, NewProcessReplacesOneKilledDuringRendezvous) {
+  const auto processes = run_rank_processes(4, [] {
+    auto environment = launch::read_rank_environment();
+    const int process = environment.rank;
+    environment.world_size = 3;
+    environment.max_restarts = 1;
+    const Event killed("killed"), arrives("arrives");
+    if (process == 1) {
+      std::thread([&] {
+        std::this_thread::sleep_for(500ms);
+        killed.happens(std::to_string(getpid()));
+        raise(SIGKILL);
+      }).detach();
+    } else if (process == 2) {
+      arrives.wait();
+    } else if (process == 3) {
+      environment.rank = environment.local_rank = environment.restart = 1;
+      killed.wait_for_end_of_process();
+      arrives.happens();
+    }
+    meet(environment, 1);
+  });
+  EXPECT_EQ(processes[1].signal, SIGKILL);
+  for (const int process : {0, 2, 3})
+    EXPECT_EQ(processes[static_cast<std::size_t>(process)].exit_code, 0)
+        << processes[static_cast<std::size_t>(process)].output;
+}
+
+// Rank 0 is killed and started again while rank 1 waits for rank 2. Process 3 is the new rank 0.
+TEST(RestartedRanks, WaitingRanksFollowRankZeroToItsNextStore) {
+  const auto processes = run_rank_processes(4, [] {
+    auto environment = launch::read_rank_environment();
+    const int process = environment.rank;
+    environment.world_size = 3;
+    environment.max_restarts = 1;
+    const Event killed("killed"), arrives("arrives");
+    if (process == 0) {
+      std::thread([&] {
+        std::this_thread::sleep_for(700ms);
+        killed.happens(std::to_string(getpid()));
+        raise(SIGKILL);
+      }).detach();
+    } else if (process == 2) {
+      arrives.wait();
+    } else if (process == 3) {
+      environment.rank = environment.local_rank = 0;
+      environment.restart = 1;
+      killed.wait_for_end_of_process();
+      arrives.happens();
+    }
+    meet(environment, 1);
+  });
+  EXPECT_EQ(processes[0].signal, SIGKILL);
+  for (const int process : {1, 2, 3})
+    EXPECT_EQ(processes[static_cast<std::size_t>(process)].exit_code, 0)
+        << processes[static_cast<std::size_t>(process)].output;
+}
+
+// torchrun keeps its store over restarts, and counts restarts for each machine. Process 2 is the
+// new rank 1 and process 3 hosts the store.
+TEST(RestartedRanks, MeetAgainInStoreOfLauncher) {
+  const auto processes = run_rank_processes(4, [] {
+    auto environment = launch::read_rank_environment();
+    const int process = environment.rank;
+    const Event killed("killed"), done("done");
+    if (process == 3) {
+      environment = rank_environment(0, 1, environment.port);
+      const comm::Rendezvous store = comm::rendezvous(environment, 10s);
+      for (int rank = 0; rank < 2; ++rank) Event("done" + std::to_string(rank)).wait();
+      return;
+    }
+    environment.world_size = 2;
+    environment.store_of_launcher = true;
+    if (process == 2) {
+      environment.rank = environment.local_rank = environment.restart = 1;
+      killed.wait_for_end_of_process();
+    } else {
+      const World world = init({.deadline = 10s, .environment = environment});
+      world.group().barrier();
+      if (process == 1) {
+        killed.happens(std::to_string(getpid()));
+        raise(SIGKILL);
+      }
+      EXPECT_THROW(world.group().barrier(), RankError);
+    }
+    meet(environment, 1);
+    Event("done" + std::to_string(environment.rank)).happens();
+  });
+  for (const int process : {0, 2, 3})
+    EXPECT_EQ(processes[static_cast<std::size_t>(process)].exit_code, 0)
+        << processes[static_cast<std::size_t>(process)].output;
 }
 
 }  // namespace

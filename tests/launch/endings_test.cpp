@@ -158,5 +158,30 @@ TEST(LaunchEndings, PrintsLastOutputOfHelpers) {
   EXPECT_THAT(outcome.out, HasSubstr("[0] last words"));
 }
 
+Words on_two_nodes(const std::string& script) {
+  return on_ranks(1, script,
+                  {"--nodes", "2", "--node-rank", "0", "--rendezvous", "127.0.0.1:29613",
+                   "--max-restarts", "3"});
+}
+
+// Its ranks were told by another machine's launcher.
+TEST(LaunchEndings, DoesNotRestartOnceAnotherMachineHasEnded) {
+  const Outcome outcome =
+      run_launcher(on_two_nodes("echo try; echo 'end it is out of memory' >$TRESTLE_LAUNCH_NOTES; "
+                                "exit 5"));
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_EQ(count_of("try", outcome.out), 1);
+  EXPECT_THAT(outcome.err, HasSubstr("It is not restarted: it is out of memory."));
+}
+
+TEST(LaunchEndings, CountsRestartsOfOtherMachines) {
+  const Outcome outcome =
+      run_launcher(on_two_nodes("echo try; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && echo restart 2 "
+                                ">$TRESTLE_LAUNCH_NOTES; exit 5"));
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_EQ(count_of("try", outcome.out), 2);
+  EXPECT_THAT(outcome.err, HasSubstr("(restart 3 of 3)"));
+}
+
 }  // namespace
 }  // namespace trestle::launch

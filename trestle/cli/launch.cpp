@@ -8,6 +8,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/comm/tell_machines.h"
 
 namespace trestle::cli {
 
@@ -46,6 +47,7 @@ launch::LaunchOptions read_options(const Verb& verb, const LaunchArguments& argu
         text("--nodes ", options.nodes, " needs --node-rank"),
         {.hint = text("Give 0 on the machine of --rendezvous, and another number up to ",
                       options.nodes - 1, " on each other machine.")});
+  options.tell_machines = comm::tell_machines;
   options.log_folder = arguments.log_folder;
   if (!arguments.log_folder.empty()) refuse_without_effect(verb, {"--prefix"}, "with --log-dir");
   if (arguments.json) refuse_without_effect(verb, {"--prefix"}, "with --json");
@@ -75,9 +77,9 @@ void add_flags(Verb verb, const std::shared_ptr<LaunchArguments>& arguments) {
   };
   number("-n,--ranks", &launch::LaunchOptions::ranks, {1, 1000},
          "Number of processes on this machine (default 1)");
-  number("--nodes", &launch::LaunchOptions::nodes, {1, 1000},
+  number("--nodes,--nnodes", &launch::LaunchOptions::nodes, {1, 1000},
          "Number of machines; start trestle launch on each, with the same -n (default 1)");
-  number("--node-rank", &launch::LaunchOptions::node_rank, {0, 999},
+  number("--node-rank,--node_rank", &launch::LaunchOptions::node_rank, {0, 999},
          "The number of this machine, from 0");
   verb.add(
           "--rendezvous", arguments->options.rendezvous,

@@ -10,6 +10,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/cli/exit_codes.h"
+#include "trestle/comm/start_failure.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/comm/world.h"
 #include "trestle/launch/launcher.h"
@@ -71,15 +72,24 @@ void refuse_other_ranks(const launch::RankEnvironment& environment, const Reques
 
 enum class FailureSource { Own, OtherRank };
 
-// Whether this rank prints the world's failure. The rank that failed prints it, and with several
-// machines rank 0 too, whose screen the user watches. A failure that ranks detected, as of a
-// process that was killed, is printed by rank 0 if it still runs.
+// Whether a launcher has started this rank and rank `other` together, so that both print to one
+// terminal.
+bool share_launcher(const World& world, int other) {
+  const int first = world.rank() - world.local_rank();
+  return other >= first && other < first + world.local_size() && world.is_on_this_machine(other);
+}
+
+// Whether this rank prints the world's failure. One rank of each launcher does: the rank that
+// failed, and elsewhere the first one. If a rank has ended without an error message, the first rank
+// prints that; if that is the one that has ended, all its neighbours do.
 bool prints_failure(const World& world, FailureSource source) {
+  const bool is_first = world.local_rank() == 0;
   if (const auto who = world.failed_rank())
-    return *who == world.rank() || (world.rank() == 0 && world.local_size() < world.size());
+    return share_launcher(world, *who) ? *who == world.rank() : is_first;
   const auto why = world.failure();
-  return source == FailureSource::Own || world.rank() == 0 || !why || why->starts_with("rank 0 ") ||
-         why->starts_with("the launcher");
+  const int first = world.rank() - world.local_rank();
+  return source == FailureSource::Own || is_first || !why ||
+         why->starts_with(text("rank ", first, " ")) || why->starts_with("the launcher");
 }
 
 // The result of a rank's work, if it threw nothing: another rank prints the error then.
@@ -184,7 +194,8 @@ int on_ranks(const RankOptions& options, const std::function<int(const World*)>&
     wanted = parse_ranks(options.ranks);
     environment = launch::read_rank_environment();
     if (environment.world_size > 1) refuse_other_ranks(environment, wanted, options);
-  } catch (const UsageError&) {
+  } catch (const UsageError& error) {
+    tell_other_machines(error);
     if (another_rank_complains()) return usage_error;
     throw;
   }
@@ -222,6 +233,12 @@ launch::RankEnvironment environment_if_valid() {
 }
 
 }  // namespace
+
+void tell_other_machines(const Error& error) {
+  const auto environment = environment_if_valid();
+  if (environment.local_rank == 0 && environment.local_size < environment.world_size)
+    comm::report_start_failure(environment, error);
+}
 
 bool another_rank_prints() {
   const auto environment = environment_if_valid();

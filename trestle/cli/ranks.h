@@ -6,8 +6,9 @@
 #include <vector>
 
 namespace trestle {
+class Error;
 class World;
-}
+}  // namespace trestle
 
 // Runs a verb on several ranks.
 namespace trestle::cli {
@@ -35,9 +36,9 @@ struct RankOptions {
 // - "threads:4": on four threads of this process;
 // - "": on `default_ranks` processes; if that is 1, in this process, without a world.
 //
-// Throws UsageError for any other text. An error of a rank is printed once, by the first rank that
-// failed, and also by rank 0 if ranks are on other machines. Rank 0 reports that another rank was
-// killed. Before the ranks have met, and once rank 0 has ended, each rank prints its own errors.
+// Throws UsageError for any other text. An error of a rank is printed once on each machine: by the
+// first rank that failed, and elsewhere by the machine's first rank, which also reports that
+// another rank was killed. Before the ranks have met each rank prints its own errors.
 int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work);
 
 // The number of ranks that a launcher or RankOptions::ranks gives; 0 if neither does. Throws as
@@ -50,6 +51,10 @@ bool another_rank_prints();
 // Whether another rank of this machine prints errors in the command line or its files. True only if
 // the launcher has surely given all ranks the same command line.
 bool another_rank_complains();
+
+// Tells the ranks of other machines an error of the command line or its files: they may not have
+// it, and must not wait for this machine's ranks. Does nothing on one machine.
+void tell_other_machines(const Error& error);
 
 // Throws UsageError in a process that is one of several ranks, for a verb that runs on one process.
 void refuse_on_ranks(const std::string& verb);

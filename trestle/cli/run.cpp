@@ -107,6 +107,7 @@ int run_verb(const cli::CommandLine& line, const Complaints& to) {
     line.refuse_empty_values();
     refuse_among_ranks(line.chosen_verb());
   } catch (const UsageError& error) {
+    cli::tell_other_machines(error);
     return cli::another_rank_complains() ? usage_error : to.complain(error, usage_error);
   }
   try {
@@ -137,6 +138,7 @@ int parse_and_run(cli::CommandLine& line, int argc, char** argv) {
       words, [](const char* word) { return std::string_view(word) == "--json"; }));
   const auto parsed = line.parse(argc, argv);
   if (parsed.kind == Kind::Error) {
+    cli::tell_other_machines(UsageError(parsed.text, {.hint = parsed.hint}));
     if (cli::another_rank_complains()) return usage_error;
     const char* const end = parsed.text.ends_with('?') ? " " : ". ";
     return to.complain(parsed.text, usage_error, parsed.hint,

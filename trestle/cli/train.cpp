@@ -237,8 +237,12 @@ int perform_train(const Verb& verb, const TrainArguments& arguments, const RunOp
   TrainRequest request;
   try {
     request = read_train_request(verb, arguments, options);
-  } catch (const UsageError&) {  // the same on all ranks of a launcher
+  } catch (const UsageError& error) {  // the same on all ranks of a launcher
+    tell_other_machines(error);
     if (another_rank_complains()) return usage_error;
+    throw;
+  } catch (const Error& error) {
+    tell_other_machines(error);
     throw;
   }
   if (arguments.dry_run) return print_run_plan(request, options);

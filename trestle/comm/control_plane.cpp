@@ -40,7 +40,7 @@ std::optional<int> rank_of_reason(const std::string& reason) {
 }
 
 std::string describe_status(const std::string& status, std::chrono::milliseconds age) {
-  return status.empty() ? text("has reported nothing for ", seconds_text(age))
+  return status.empty() ? "has not reported what it does"
                         : text("last reported '", status, "' ", seconds_text(age), " ago");
 }
 

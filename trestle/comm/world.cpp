@@ -53,6 +53,11 @@ int World::rank() const { return impl_->facts().rank; }
 int World::size() const { return impl_->facts().size; }
 int World::local_rank() const { return impl_->facts().local_rank; }
 int World::local_size() const { return impl_->facts().local_size; }
+bool World::is_on_this_machine(int rank) const {
+  const auto& facts = impl_->facts();
+  return facts.machines.empty() ||
+         facts.machines.at(static_cast<std::size_t>(rank)) == facts.machine;
+}
 int World::restart() const { return impl_->facts().restart; }
 const std::string& World::backend() const { return impl_->facts().backend; }
 const std::string& World::started_by() const { return impl_->facts().started_by; }

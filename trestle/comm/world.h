@@ -40,6 +40,7 @@ class World {
   int size() const;
   int local_rank() const;
   int local_size() const;
+  bool is_on_this_machine(int rank) const;
   int restart() const;                    // how many times all ranks were restarted
   const std::string& backend() const;     // "gloo", "nccl", "threads"
   const std::string& started_by() const;  // RankEnvironment::source, or "spawn"

@@ -22,6 +22,7 @@ class World::Impl {
     int rank = 0, size = 1, local_rank = 0, local_size = 1, restart = 0;
     std::string backend = {}, started_by = {};
     std::string machine = {};  // a device name means the same device on ranks of one machine
+    std::vector<std::string> machines = {};  // by rank; empty if all ranks are on one
     std::chrono::milliseconds deadline{};
   };
 

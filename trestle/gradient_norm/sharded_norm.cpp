@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trestle/comm/purpose.h"
 #include "trestle/optim/gradient_norms.h"
 
 namespace trestle::gradient_norm {
@@ -35,7 +36,9 @@ double norm_over_ranks(const std::vector<at::Tensor>& parameters,
   auto* const values = whole.mutable_data_ptr<double>();
   values[std::isnan(own) ? 1 : 0] = std::isnan(own) ? 1 : own;  // one rank's NaN reaches all
   for (const comm::Group& group : groups)
-    if (group.valid()) group.all_reduce(whole, partial.reduction()).wait();
+    if (group.valid())
+      comm::with_purpose([] { return "while the ranks added up the norm of the gradients"; },
+                         [&] { group.all_reduce(whole, partial.reduction()).wait(); });
   return values[1] > 0 ? std::nan("") : partial.norm(values[0]);
 }
 

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstring>
 
+#include "trestle/comm/purpose.h"
+
 namespace trestle::gradient_norm {
 
 std::vector<optim::GradientNorm> in_stage_order(std::vector<StageNorm> stage_norms) {
@@ -25,7 +27,9 @@ std::vector<StageNorm> gather_stage_norms(const comm::Group& group,
         {static_cast<double>(one.stage), static_cast<double>(one.norm.dtype), one.norm.value});
   const at::Tensor mine = at::empty({static_cast<std::int64_t>(rows.size()), 3}, at::kDouble);
   if (!rows.empty()) std::memcpy(mine.mutable_data_ptr(), rows.data(), rows.size() * sizeof(Row));
-  const at::Tensor all = at::cat(group.all_gather_uneven(mine));
+  const at::Tensor all = at::cat(
+      comm::with_purpose([] { return "while the ranks gathered the norms of their gradients"; },
+                         [&] { return group.all_gather_uneven(mine); }));
   rows.resize(static_cast<std::size_t>(all.size(0)));
   if (!rows.empty()) std::memcpy(rows.data(), all.const_data_ptr(), rows.size() * sizeof(Row));
   std::vector<StageNorm> all_norms;

@@ -14,6 +14,8 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/launch/guard.h"
+#include "trestle/launch/messenger.h"
+#include "trestle/launch/notes.h"
 #include "trestle/launch/output.h"
 #include "trestle/launch/rank_command.h"
 #include "trestle/launch/rank_process.h"
@@ -38,7 +40,10 @@ struct Failure {
 class Launcher {
  public:
   Launcher(const LaunchOptions& options, std::string program)
-      : options_(options), program_(std::move(program)), output_(options.lines) {}
+      : options_(options),
+        program_(std::move(program)),
+        output_(options.lines),
+        messenger_(options) {}
   int run();
 
  private:
@@ -49,11 +54,15 @@ class Launcher {
   void handle_signal(int signal);
   void note_exits();
   void note_failure(const RankProcess& rank);
+  void tell(const NewsForMachines& news);
+  void read_notes();
+  bool may_restart(int code) const;
   void act_on_deadlines();
   void resume_last_stopped();
   void send(int signal);
   void flush();
   bool any_alive() const;
+  bool shows_lines_on_terminal() const;
   bool ended_as_requested(const RankProcess& rank) const;
   bool all_reported_usage_errors() const;
   Clock::duration time_left() const;
@@ -65,6 +74,12 @@ class Launcher {
   Output output_;
   SignalSource signals_;
   Guard guard_;
+  NoteReader note_reader_;
+  Messenger messenger_;
+  std::optional<NewsForMachines> end_;        // that this launcher starts no rank again
+  std::optional<std::string> end_elsewhere_;  // why another machine's launcher has ended
+  int restart_ = 0;
+  bool have_met_ = false;
   std::deque<RankProcess> ranks_;
   std::optional<Failure> failure_;
   int start_failure_ = 0;  // errno
@@ -92,14 +107,24 @@ bool Launcher::all_reported_usage_errors() const {
   });
 }
 
+bool Launcher::shows_lines_on_terminal() const {
+  return options_.lines == Lines::Prefixed && options_.log_folder.empty() &&
+         isatty(STDERR_FILENO) == 1;
+}
+
 void Launcher::start(int restart) {
   ranks_.clear();
   failure_.reset();
+  have_met_ = false;
   deadline_.reset();
   terminated_ = false;
   const StartContext context{
       .options = options_, .program = program_, .signals = signals_, .restart = restart};
-  for (const RankCommand& command : rank_commands(options_, rendezvous_of(options_), restart)) {
+  for (RankCommand& command : rank_commands(options_, rendezvous_of(options_), restart)) {
+    // Empty on one machine: a launcher may be a rank of another launcher.
+    command.variables.emplace_back(NoteReader::variable,
+                                   options_.nodes > 1 ? note_reader_.path() : "");
+    if (shows_lines_on_terminal()) command.variables.emplace_back(terminal_variable, "1");
     RankProcess& rank = ranks_.emplace_back(command, context);
     guard_.watch(rank.process());
     output_.started(rank.rank(), rank.process(), restart);
@@ -122,6 +147,10 @@ void Launcher::handle_signal(int signal) {
   if (stopped_by_ != 0) return send(SIGKILL);
   stopped_by_ = signal;
   send(signal);
+  read_notes();
+  tell({.reason = text("signal ", signal_name(signal), " stopped the launcher on ", host_name()),
+        .is_end = true,
+        .have_met = have_met_});
   output_.say(
       text("signal ", signal_name(signal), " passed on to all ranks; a second one kills them"));
 }
@@ -131,6 +160,33 @@ void Launcher::note_failure(const RankProcess& rank) {
   for (const RankProcess& other : ranks_)
     if (!other.ended()) failure_->others.push_back(other.rank());
   deadline_ = Clock::now() + options_.notice;
+  if (stopped_by_ != 0) return;
+  read_notes();
+  tell({.reason = text("rank ", rank.rank(), " (process ", rank.process(), " on ", host_name(),
+                       ") ", describe(rank.exit_status())),
+        .rank = rank.rank(),
+        .process = rank.process(),
+        .is_end = !may_restart(rank.exit_status().exit_code()),
+        .have_met = have_met_});
+}
+
+void Launcher::tell(const NewsForMachines& news) {
+  messenger_.tell(news);
+  if (news.is_end && !end_) end_ = news;
+}
+
+void Launcher::read_notes() {
+  Notes notes = note_reader_.read();
+  if (notes.restart) {
+    have_met_ = true;
+    restart_ = std::max(restart_, *notes.restart);
+  }
+  if (notes.end && !end_elsewhere_) end_elsewhere_ = std::move(notes.end);
+}
+
+bool Launcher::may_restart(int code) const {
+  return restart_ < options_.max_restarts && stopped_by_ == 0 && code != usage_error &&
+         !end_elsewhere_ && start_failure_ == 0;
 }
 
 void Launcher::note_exits() {
@@ -278,6 +334,11 @@ void Launcher::flush() {
 
 int Launcher::finish(int code, const std::string& words) {
   output_.done(code, words);
+  const bool all_know = stopped_by_ != 0 && have_met_;  // their world's store has told them
+  if (end_ && options_.node_rank == 0 && !all_know) {
+    end_->hosts_store = true;
+    messenger_.tell(*end_);
+  }
   if (!words.empty() && !all_reported_usage_errors()) output_.say(words);
   flush();
   const std::string lost = output_.why_lost(Stream::Out);
@@ -288,8 +349,8 @@ int Launcher::finish(int code, const std::string& words) {
 }
 
 int Launcher::run() {
-  for (int restart = 0;; ++restart) {
-    start(restart);
+  for (;; ++restart_) {
+    start(restart_);
     watch();
     drain_output();
     if (start_failure_ != 0) {
@@ -305,14 +366,17 @@ int Launcher::run() {
       });
       return finish(all_well ? 0 : 128 + stopped_by_, "");
     }
+    read_notes();
     const int code = failure_->first->exit_status().exit_code();
-    if (restart == options_.max_restarts || stopped_by_ != 0 || code == usage_error) {
+    if (!may_restart(code)) {
       std::string words = message();
+      if (end_elsewhere_ && options_.max_restarts > 0)
+        words += text("\n  It is not restarted: ", *end_elsewhere_, ".");
       if (failure_->first->exit_status().signal == SIGKILL)
         words += "\n  Perhaps the machine was out of memory.";
       return finish(code, words);
     }
-    output_.say(text(message(), " Restarting all ranks (restart ", restart + 1, " of ",
+    output_.say(text(message(), " Restarting all ranks (restart ", restart_ + 1, " of ",
                      options_.max_restarts, ")."));
   }
 }
@@ -321,11 +385,19 @@ int Launcher::run() {
 
 int launch(const LaunchOptions& options) {
   check_options(options);
-  std::string program = find_program(options.program);
-  if (!options.log_folder.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(options.log_folder, error);
-    if (error) throw FileError(error.message(), {.file = options.log_folder.string()});
+  std::string program;
+  try {
+    program = find_program(options.program);
+    if (!options.log_folder.empty()) {
+      std::error_code error;
+      std::filesystem::create_directories(options.log_folder, error);
+      if (error) throw FileError(error.message(), {.file = options.log_folder.string()});
+    }
+  } catch (const Error& error) {
+    Messenger(options).tell(
+        {.reason = text("the launcher on ", host_name(), " starts no rank: ", error.what()),
+         .is_end = true});
+    throw;
   }
   return Launcher(options, std::move(program)).run();
 }

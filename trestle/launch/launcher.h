@@ -2,16 +2,36 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
 // Starts a program as the ranks of one run. No torch.
 namespace trestle::launch {
 
+// Set for the ranks if the launcher shows their lines on a terminal. Their own standard error is
+// then a pipe.
+inline constexpr const char* terminal_variable = "TRESTLE_LAUNCH_TERMINAL";
+
 enum class Lines {
   Prefixed,  // "[2] ..." for each line of rank 2
   Plain,     // the ranks inherit the launcher's standard output and error
   Json,      // one JSON object per line on the standard output: starts, lines, exits
+};
+
+// The launcher of one machine tells it to the ranks of the other machines.
+struct NewsForMachines {
+  std::string address = {};  // the rendezvous of the ranks
+  int port = 0;
+  std::string reason = {};  // "rank 1 (process 4711 on node1) was killed by signal 9 (SIGKILL)"
+  // The rank that has ended, and its process: the ranks that work with it must not wait for it.
+  int rank = -1, process = 0;
+  bool is_end = false;  // this launcher starts no rank again: no rank may wait for its ranks
+  bool may_meet_again = false;  // other launchers may restart their ranks
+  bool have_met = false;        // all ranks of the last start have met
+  // Rank 0 of this machine, which hosts the ranks' store, has ended: if no store answers,
+  // tell_machines() hosts one in its place for some seconds, for ranks that wait for it.
+  bool hosts_store = false;
 };
 
 enum class Binding {
@@ -29,7 +49,8 @@ struct LaunchOptions {
   // machine: 127.0.0.1 and a free port.
   std::string rendezvous = {};
   // How many times all ranks are restarted after one failed. They are not restarted after exit code
-  // 2 (a usage error) nor after Ctrl-C.
+  // 2 (a usage error) nor after Ctrl-C. With several machines a failure restarts the ranks of all
+  // of them and counts once; they meet again at the rendezvous.
   int max_restarts = 0;
   // When a rank has failed, the other ranks have `notice` to detect it and report errors. Then they
   // get SIGTERM, and after `grace` SIGKILL.
@@ -40,6 +61,10 @@ struct LaunchOptions {
   // output.
   std::filesystem::path log_folder = {};
   Binding binding = Binding::Cores;
+  // Called with several machines when a rank has failed, and when the launcher is told to stop. It
+  // runs in a child process, which may take some seconds. comm::tell_machines() tells the ranks in
+  // their store; without it they wait until their deadline, because this folder has no torch.
+  std::function<void(const NewsForMachines&)> tell_machines = {};
 };
 
 // Runs the program on `ranks` processes and returns when all have ended. Returns 0, or the exit

@@ -67,6 +67,8 @@ RankEnvironment read_torchrun(const VariableReader& variables) {
   read_place(variables, rank, size, result);
   const auto restart = variables.find_number({"TORCHELASTIC_RESTART_COUNT"}, 0, most_ranks);
   result.restart = restart ? restart->value : 0;
+  const auto most = variables.find_number({"TORCHELASTIC_MAX_RESTARTS"}, 0, most_ranks);
+  result.max_restarts = most ? most->value : 0;
   result.store_of_launcher = has_agent_store(variables);
   const bool own = variables.has("TRESTLE_LAUNCH") && !result.store_of_launcher;
   result.source = own                                    ? "trestle launch"

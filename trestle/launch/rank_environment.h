@@ -17,6 +17,7 @@ struct RankEnvironment {
   std::string address = "127.0.0.1";  // where the ranks meet: rank 0's machine
   int port = 0;                       // 0 only for a single rank
   int restart = 0;                    // how many times the launcher has restarted all ranks
+  int max_restarts = 0;               // how many times it may
   // torchrun's agent hosts the store: rank 0 connects to it too, and does not open the port.
   bool store_of_launcher = false;
   // "trestle launch", "torchrun", "variables" (RANK and WORLD_SIZE set by hand or by another

@@ -268,9 +268,14 @@ std::unique_ptr<pipeline::StageTransport> Pipeline::Impl::transport(
   if (link_)
     return std::make_unique<pipeline::DistributedTransport>(link_, table, parts_->cut.routes,
                                                             options.deadline, parts_->copies);
+  // A stage that waits for its replicas in other processes keeps its neighbours waiting: the
+  // stage's own error, which names the other process, must come first.
+  constexpr std::chrono::seconds after_replicas{5};
+  const auto deadline =
+      options.deadline + (options.replicas.group.valid() ? after_replicas : after_replicas * 0);
   return std::make_unique<pipeline::LocalTransport>(parts_->cut.routes, table.rank_of_stage,
                                                     table.rank_count(), table.micro_batches,
-                                                    options.deadline, parts_->copies);
+                                                    deadline, parts_->copies);
 }
 
 pipeline::StageExchange Pipeline::Impl::stage_exchange(std::size_t micro_batches) {

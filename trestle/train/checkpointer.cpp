@@ -13,23 +13,28 @@
 namespace trestle::train {
 namespace {
 
-std::string what_is_saved(const RunFolder& folder) {
+std::string what_is_saved(const RunFolder& folder, const RunRanks& ranks) {
   const std::string place = folder.path.string();
   if (std::filesystem::exists(folder.last()))
     return text("The earlier checkpoint is intact. Once this is fixed: trestle train --resume ",
                 shell_word(place));
   if (std::filesystem::exists(folder.best()))
     return text(folder.best().string(), " is intact, but there is no checkpoint to resume from.");
+  // Another machine may not see yet what rank 0's machine has saved.
+  if (!ranks.alone() && !ranks.world().is_on_this_machine(0))
+    return text("If rank 0 has saved a checkpoint there: trestle train --resume ",
+                shell_word(place));
   return text("Nothing was saved yet in ", place, ".");
 }
 
 }  // namespace
 
-void with_saved_state_named(const RunFolder& folder, const std::function<void()>& write) {
+void with_saved_state_named(const RunFolder& folder, const RunRanks& ranks,
+                            const std::function<void()>& write) {
   try {
     write();
   } catch (FileError& error) {
-    error.add_context(what_is_saved(folder));
+    error.add_context(what_is_saved(folder, ranks));
     throw;
   }
 }
@@ -84,7 +89,7 @@ std::vector<std::pair<at::Tensor, at::Tensor>> Checkpointer::saved_gradients(
 
 void Checkpointer::save(checkpoint::TrainState& state, Gradients gradients) {
   bests_.save(state.numbers);
-  with_saved_state_named(folder_, [&] { write(state, gradients); });
+  with_saved_state_named(folder_, ranks_, [&] { write(state, gradients); });
 }
 
 void Checkpointer::write(const checkpoint::TrainState& state, Gradients gradients) const {
@@ -132,8 +137,9 @@ void Checkpointer::write_weights(const std::filesystem::path& file, const EpochR
   NamedTensors own =
       replicas && replicas->is_sharded() ? replicas->state() : weights_of(model_.pipeline);
   if (ranks_.replica() > 0) own.clear();  // replica 0 writes them
-  with_saved_state_named(
-      folder_, [&] { checkpoint::write_tensors_over_ranks(file, own, metadata, ranks_.saving()); });
+  with_saved_state_named(folder_, ranks_, [&] {
+    checkpoint::write_tensors_over_ranks(file, own, metadata, ranks_.saving());
+  });
 }
 
 }  // namespace trestle::train

@@ -65,6 +65,7 @@ class Checkpointer {
 };
 
 // Calls `write`. Adds to a FileError what the folder holds and how to resume.
-void with_saved_state_named(const RunFolder& folder, const std::function<void()>& write);
+void with_saved_state_named(const RunFolder& folder, const RunRanks& ranks,
+                            const std::function<void()>& write);
 
 }  // namespace trestle::train

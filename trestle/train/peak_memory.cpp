@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "trestle/base/text.h"
+#include "trestle/comm/purpose.h"
 
 namespace trestle::train {
 
@@ -40,7 +41,10 @@ void PeakMemory::gather(const RunRanks& ranks) {
   for (const DevicePeak& peak : peaks_)
     rows.push_back(text(peak.predicted, " ", peak.measured, " ", peak.device));
   peaks_.clear();
-  for (const std::string& line : ranks.gather_lines(rows)) {
+  const auto lines = comm::with_purpose(
+      [] { return "while the ranks gathered the peaks of their devices' memory"; },
+      [&] { return ranks.gather_lines(rows); });
+  for (const std::string& line : lines) {
     std::istringstream row(line);
     DevicePeak peak;
     row >> peak.predicted >> peak.measured >> peak.device;

@@ -174,7 +174,8 @@ std::vector<Device> devices_of_rank(const std::vector<Device>& devices, const Ru
   return own;
 }
 
-void refuse_other_folders(const std::filesystem::path& folder, const RunRanks& ranks) {
+void refuse_other_folders(const std::filesystem::path& folder, const RunRanks& ranks,
+                          const char* flag) {
   if (ranks.alone()) return;
   const std::filesystem::path mark = folder / ".ranks";
   std::string words;  // others than those of an earlier run, or of a copy of this folder
@@ -189,8 +190,8 @@ void refuse_other_folders(const std::filesystem::path& folder, const RunRanks& r
     if (seen[rank] == 0)
       throw UsageError(
           text(folder.string(), ": rank ", rank, " does not see this folder as rank 0 does"),
-          {.hint = "All ranks save into one folder: give one, with --runs, on a file "
-                   "system that all machines see."});
+          {.hint = text("All ranks save into one folder: give one, with ", flag,
+                        ", on a file system that all machines see.")});
 }
 
 }  // namespace trestle::train

@@ -108,7 +108,9 @@ std::vector<std::string> lines_of(const std::string& text);
 std::vector<Device> devices_of_rank(const std::vector<Device>& devices, const RunRanks& ranks);
 
 // Throws UsageError on all ranks where one does not see the folder that rank 0 writes into: it
-// would save its shards elsewhere, or resume from a copy of its own. All ranks call it.
-void refuse_other_folders(const std::filesystem::path& folder, const RunRanks& ranks);
+// would save its shards elsewhere, or resume from a copy of its own. `flag` is the one that names
+// the folder, for the hint. All ranks call it.
+void refuse_other_folders(const std::filesystem::path& folder, const RunRanks& ranks,
+                          const char* flag);
 
 }  // namespace trestle::train

@@ -131,7 +131,7 @@ TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hoo
     if (ranks.reports()) note_launch(folder.path, recipe);
     folder.path = ranks.from_first(folder.path.string());
     run.begin(folder);
-    refuse_other_folders(folder.path, ranks);
+    refuse_other_folders(folder.path, ranks, "--runs");
     if (ranks.reports()) log.open(folder.log(), "began     " + utc_now());
     return run_logged(run, log);
   } catch (...) {
@@ -147,7 +147,7 @@ TrainResult resume_run(const std::filesystem::path& run_folder,
   const RunRanks ranks(hooks.world);
   RunFolder folder = open_run_folder(run_folder);
   if (ranks.reports()) lock_run_folder(folder);
-  refuse_other_folders(folder.path, ranks);
+  refuse_other_folders(folder.path, ranks, "--resume");
   const auto [recipe, notes] = changed(recipe_of(folder), changes);
   if (!std::filesystem::exists(folder.last()) && !checkpoint::is_checkpoint(folder.last()))
     throw UsageError("has no checkpoint to resume",

@@ -10,6 +10,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/purpose.h"
 #include "trestle/pipeline/find_nonfinite.h"
 #include "trestle/schedule/optimizer_steps.h"
 #include "trestle/train/deepspeed_checkpoint.h"
@@ -183,9 +184,10 @@ bool TrainingRun::is_inside_step() const {
 
 // The same on all ranks: a rank that was told to stop stops all ranks.
 bool TrainingRun::must_stop() const {
-  return setup_.ranks.any(
-      (hooks_.stop_after_steps > 0 && timer_.steps() >= hooks_.stop_after_steps) ||
-      (hooks_.should_stop && hooks_.should_stop()));
+  const bool mine = (hooks_.stop_after_steps > 0 && timer_.steps() >= hooks_.stop_after_steps) ||
+                    (hooks_.should_stop && hooks_.should_stop());
+  return comm::with_purpose([] { return "while the ranks agreed whether to stop"; },
+                            [&] { return setup_.ranks.any(mine); });
 }
 
 TrainingRun::Outcome TrainingRun::train_epoch() {
@@ -253,6 +255,8 @@ std::int64_t TrainingRun::micro_batches_before() const {
 void TrainingRun::train_batch(const data::Batch& batch, double share, StepOptions::Update update) {
   const bool ends_step = update == StepOptions::Update::Now;
   if (ends_step) updater_.prepare(place());
+  if (!setup_.ranks.alone())  // a pipeline over ranks reports each action in addition
+    setup_.ranks.world().report_status(text("began step ", state_.step + 1));
   const Stopwatch watch;
   StepOptions options = updater_.options_of_batch(update);
   options.gradient_scale = share;
@@ -419,7 +423,7 @@ void TrainingRun::save() {
   // DeepSpeed's folder has no place for the gradients of a step's earlier batches.
   if (!setup_.recipe.train.deepspeed_checkpoints || is_inside_step()) return;
   const double next_rate = updater_.learning_rate_at({state_.step, state_.epoch});
-  with_saved_state_named(folder_,
+  with_saved_state_named(folder_, setup_.ranks,
                          [&] { write_deepspeed_checkpoint(setup_, folder_, state_, next_rate); });
 }
 

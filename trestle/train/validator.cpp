@@ -5,6 +5,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/purpose.h"
 #include "trestle/train/batch_stream.h"
 
 namespace trestle::train {
@@ -99,8 +100,11 @@ at::Tensor Validator::add(const data::Batch& batch, Scores& own) {
 
 Scores Validator::over_ranks(const Scores& own) const {
   if (ranks_.alone()) return own;
-  const auto sums =
-      ranks_.sum_of_last({own.loss.sum, own.loss.count, own.metric.sum, own.metric.count});
+  const auto sums = comm::with_purpose(
+      [] { return "while the ranks added up the loss and metric of the validation"; },
+      [&] {
+        return ranks_.sum_of_last({own.loss.sum, own.loss.count, own.metric.sum, own.metric.count});
+      });
   return {.loss = {sums[0], sums[1]}, .metric = {sums[2], sums[3]}};
 }
 

@@ -5,6 +5,7 @@
 #include "trestle/base/text.h"
 #include "trestle/comm/backends/nccl_backend.h"
 #include "trestle/comm/processes/process_world.h"
+#include "trestle/comm/start_failure.h"
 #include "trestle/comm/threads/thread_world.h"
 #include "trestle/comm/world.h"
 
@@ -39,7 +40,13 @@ World init(const InitOptions& options) {
   const auto environment =
       options.environment ? *options.environment : launch::read_rank_environment();
   std::string backend = backend_of(options);
-  check(environment, options, backend);
+  try {
+    check(environment, options, backend);
+    if (environment.world_size > 1) comm::check_network();
+  } catch (const Error& error) {
+    comm::report_start_failure(environment, error);
+    throw;
+  }
   if (backend == "nccl" && !comm::has_nccl()) {
     if (environment.local_rank == 0)
       std::cerr << "trestle: this libtorch has no NCCL; the ranks use Gloo instead\n";

@@ -1,5 +1,6 @@
 #include "trestle/comm/processes/network.h"
 
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -14,6 +15,9 @@
 #include <memory>
 #include <system_error>
 #include <thread>
+#include <vector>
+
+#include "trestle/base/text.h"
 
 namespace trestle::comm {
 namespace {
@@ -101,22 +105,58 @@ int listen_at(const std::string& host, int port, std::string& problem) {
   return -1;
 }
 
-std::string local_address_towards(const std::string& host, int port) {
+namespace {
+
+std::string as_number(const sockaddr_storage& address, socklen_t length) {
+  std::array<char, NI_MAXHOST> name = {};
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, name.data(), name.size(),
+                  nullptr, 0, NI_NUMERICHOST) != 0)
+    return "";
+  return name.data();
+}
+
+using EndOfSocket = int (*)(int, sockaddr*, socklen_t*);
+
+// One end of a route: getsockname() or getpeername().
+std::string end_of_route(const std::string& host, int port, EndOfSocket end) {
   std::string error;
   const auto addresses = addresses_of(host, port, SOCK_DGRAM, error);
   for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
     const Socket socket(address->ai_family, SOCK_DGRAM);
     if (socket.number() < 0) continue;
     if (connect(socket.number(), address->ai_addr, address->ai_addrlen) != 0) continue;
-    sockaddr_storage own = {};
-    socklen_t length = sizeof own;
-    if (getsockname(socket.number(), reinterpret_cast<sockaddr*>(&own), &length) != 0) continue;
-    std::array<char, NI_MAXHOST> name = {};
-    if (getnameinfo(reinterpret_cast<sockaddr*>(&own), length, name.data(), name.size(), nullptr, 0,
-                    NI_NUMERICHOST) == 0)
-      return name.data();
+    sockaddr_storage found = {};
+    socklen_t length = sizeof found;
+    if (end(socket.number(), reinterpret_cast<sockaddr*>(&found), &length) != 0) continue;
+    if (std::string words = as_number(found, length); !words.empty()) return words;
   }
   return "";
+}
+
+}  // namespace
+
+std::string local_address_towards(const std::string& host, int port) {
+  return end_of_route(host, port, getsockname);
+}
+
+std::string address_of_host(const std::string& host, int port) {
+  std::string address = end_of_route(host, port, getpeername);
+  return is_loopback(address) ? "" : address;
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+std::optional<std::string> interface_problem(const std::string& name) {
+  if (if_nametoindex(name.c_str()) != 0) return {};
+  std::vector<std::string> names;
+  if (struct if_nameindex* const all = if_nameindex()) {
+    for (const struct if_nameindex* one = all; one->if_index != 0; ++one)
+      names.emplace_back(one->if_name);
+    if_freenameindex(all);
+  }
+  return text("this machine has no network interface of that name; it has ", join(names, ", "));
 }
 
 }  // namespace trestle::comm

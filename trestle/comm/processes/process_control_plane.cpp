@@ -2,10 +2,25 @@
 
 #include "trestle/base/text.h"
 #include "trestle/comm/processes/watcher.h"
+#include "trestle/launch/exit_status.h"
 
 namespace trestle::comm {
 
 using std::chrono::milliseconds;
+
+namespace {
+
+// Gloo's messages begin with a line of its source and end with advice about its own logs.
+std::string cause_of(const std::string& error) {
+  for (const char* const cause :
+       {"Connection reset by peer", "Connection closed by peer", "Broken pipe", "No route to host",
+        "Network is unreachable", "Connection refused"})
+    if (error.find(cause) != std::string::npos) return cause;
+  const auto end = error.starts_with('[') ? error.find("] ") : std::string::npos;
+  return end == std::string::npos ? error : error.substr(end + 2);
+}
+
+}  // namespace
 
 ProcessControlPlane::ProcessControlPlane(Facts facts, c10::intrusive_ptr<c10d::Store> store,
                                          c10::intrusive_ptr<c10d::Store> main_store)
@@ -46,12 +61,19 @@ std::string ProcessControlPlane::explain(const Broken& broken) {
     else
       std::this_thread::sleep_for(milliseconds(10));
   }
-  const std::string where = text("rank ", broken.rank, " in ", broken.call, ": ", broken.error);
-  if (const auto silent = watcher_->first_silent_rank(broken.awaited); reason.empty() && silent)
-    reason = text("rank ", *silent, " ", status_of(*silent), ": ", where);
-  if (reason.empty()) reason = text("a connection broke: ", where);
+  if (reason.empty()) reason = describe_broken_connection(broken);
   watcher_->fail(with_stall_note(reason));
   return *failure_with_stall_note();
+}
+
+std::string ProcessControlPlane::describe_broken_connection(const Broken& broken) const {
+  const auto silent = watcher_->first_silent_rank(broken.awaited);
+  const std::vector<int> others = silent ? std::vector<int>{*silent} : broken.awaited;
+  std::string words =
+      text("rank ", broken.rank, " lost its connection to ", launch::describe_ranks(others), " in ",
+           broken.call, ": ", cause_of(broken.error), "; ", statuses(*this, others, broken.rank));
+  if (silent) words += watcher_->silent_ranks(others);
+  return words;
 }
 
 std::string ProcessControlPlane::with_stall_note(std::string reason) const {

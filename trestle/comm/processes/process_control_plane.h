@@ -50,9 +50,14 @@ class ProcessControlPlane : public ControlPlane {
   static void prepare(c10d::Store& store, int rank);
   // Whether the rank with this number has joined the world of this store and has left it.
   static bool has_left(c10d::Store& store, int rank);
+  // Whether the world of this store has failed.
+  static bool has_failed(c10d::Store& store);
+  // Fails the world of this store, whose rank `rank` has ended as `how` tells.
+  static void report_end(c10d::Store& store, int rank, const std::string& how);
 
  private:
   class Watcher;
+  std::string describe_broken_connection(const Broken& broken) const;
 
   const c10::intrusive_ptr<c10d::Store> main_store_;
   const std::shared_ptr<Watcher> watcher_;

@@ -63,6 +63,11 @@ ProcessIdentity own_process_identity() {
           text(std::random_device()(), std::random_device()())};
 }
 
+std::string describe_end(int rank, const ProcessIdentity& identity) {
+  return text("rank ", rank, " (process ", identity.pid, " on ", identity.host,
+              ") exited without an error message");
+}
+
 bool has_ended(const ProcessIdentity& identity) {
   const auto status = status_of(identity.pid);
   return !status || status->started != identity.started || status->state == 'Z' ||

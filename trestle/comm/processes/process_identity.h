@@ -20,6 +20,9 @@ struct ProcessIdentity {
 
 ProcessIdentity own_process_identity();
 
+// "rank 1 (process 4711 on node1) exited without an error message".
+std::string describe_end(int rank, const ProcessIdentity& identity);
+
 // Whether a process of this machine has ended; a zombie has.
 bool has_ended(const ProcessIdentity& identity);
 

@@ -3,13 +3,17 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
+#include <cstdlib>
+#include <exception>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/backends/backend_connection.h"
 #include "trestle/comm/backends/gloo_backend.h"
 #include "trestle/comm/backends/nccl_backend.h"
+#include "trestle/comm/fail_on_error.h"
 #include "trestle/comm/processes/call_with_timeout.h"
+#include "trestle/comm/processes/log_silencer.h"
 #include "trestle/comm/processes/network.h"
 #include "trestle/comm/processes/process_control_plane.h"
 #include "trestle/comm/processes/rendezvous.h"
@@ -17,6 +21,7 @@
 #include "trestle/comm/sigpipe_guard.h"
 #include "trestle/comm/threads/thread_connection.h"
 #include "trestle/comm/world_impl.h"
+#include "trestle/launch/notes.h"
 
 namespace trestle::comm {
 namespace {
@@ -107,42 +112,70 @@ class ProcessWorld : public World::Impl {
   const GpuBackend gpu_backend_;
 };
 
-// The address of this rank that the other ranks connect to.
-std::string own_address(const launch::RankEnvironment& environment,
-                        const std::vector<ProcessIdentity>& identities) {
-  const bool all_here = std::all_of(
-      identities.begin(), identities.end(),
-      [&](const ProcessIdentity& identity) { return identity.machine == identities[0].machine; });
-  if (all_here) return "127.0.0.1";
-  const std::string address = local_address_towards(environment.address, environment.port);
-  if (!address.empty() && !address.starts_with("127.") && address != "::1") return address;
-  // On rank 0's machine its own name may resolve to the loopback device; other hosts' names do not.
+const char* named_interface() {
+  const char* const name = std::getenv("GLOO_SOCKET_IFNAME");
+  return name != nullptr && *name != '\0' ? name : nullptr;
+}
+
+// The address of this rank that the other ranks connect to. Not used if GLOO_SOCKET_IFNAME names a
+// network.
+std::string own_address(const launch::RankEnvironment& environment, const Rendezvous& meeting) {
+  const auto& identities = meeting.identities;
+  const auto is_here = [&](const ProcessIdentity& identity) {
+    return identity.machine == identities[static_cast<std::size_t>(environment.rank)].machine;
+  };
+  if (std::all_of(identities.begin(), identities.end(), is_here) || named_interface() != nullptr)
+    return "127.0.0.1";
+  const auto is_of_network = [](const std::string& address) {
+    return !address.empty() && !is_loopback(address);
+  };
+  std::string address = local_address_towards(environment.address, environment.port);
+  if (is_of_network(address)) return address;
+  // On rank 0's machine its own name may resolve to the loopback device, as on Debian.
+  if (is_here(identities[0]) && !meeting.address_of_rank_zero.empty())
+    return meeting.address_of_rank_zero;
   for (const ProcessIdentity& identity : identities) {
-    const std::string other = local_address_towards(identity.host, environment.port);
-    if (!other.empty() && !other.starts_with("127.") && other != "::1") return other;
+    if (is_here(identity)) continue;
+    address = local_address_towards(identity.host, environment.port);
+    if (is_of_network(address)) return address;
   }
   throw UsageError(text("rank ", environment.rank, " has no address on the route to ",
                         environment.address, " that other machines can reach"),
-                   {.hint = "Name the network in GLOO_SOCKET_IFNAME, for example eth0."});
+                   {.hint = "Name this machine's network in GLOO_SOCKET_IFNAME, for example eth0, "
+                            "or give rank 0's address instead of its name in MASTER_ADDR (trestle "
+                            "launch: --rendezvous)."});
 }
 
 }  // namespace
 
+void check_network() {
+  const char* const name = named_interface();
+  if (name == nullptr) return;
+  if (const auto problem = interface_problem(name))
+    throw UsageError(text("environment variable GLOO_SOCKET_IFNAME=", name, ": ", *problem),
+                     {.hint = "Name the interface that leads to the other machines, or unset the "
+                              "variable."});
+}
+
 World process_world(const launch::RankEnvironment& environment, GpuBackend gpu_backend,
                     std::chrono::milliseconds deadline) {
   const SigpipeGuard sigpipe_guard;
+  // libtorch warns of every connection whose host has no name, also in the store's own thread.
+  const LogSilencer silencer;
   Rendezvous meeting = rendezvous(environment, deadline);
+  launch::note_restart(meeting.restart);
   const auto rank = static_cast<std::size_t>(environment.rank);
   World::Impl::Facts facts{.rank = environment.rank,
                            .size = environment.world_size,
                            .local_rank = environment.local_rank,
                            .local_size = environment.local_size,
-                           .restart = environment.restart,
+                           .restart = meeting.restart,
                            .backend = gpu_backend == GpuBackend::Nccl ? "nccl" : "gloo",
                            .started_by = environment.source,
                            .machine = meeting.identities[rank].machine,
                            .deadline = deadline};
-  const std::string address = own_address(environment, meeting.identities);
+  for (const ProcessIdentity& identity : meeting.identities)
+    facts.machines.push_back(identity.machine);
   auto control = std::make_shared<ProcessControlPlane>(
       ProcessControlPlane::Facts{
           .rank = environment.rank,
@@ -151,10 +184,15 @@ World process_world(const launch::RankEnvironment& environment, GpuBackend gpu_b
           .store_of_launcher = environment.store_of_launcher,
           .deadline = deadline},
       meeting.watched, meeting.store);
-  auto world = std::make_shared<ProcessWorld>(std::move(facts), std::move(control), meeting.store,
-                                              address, gpu_backend);
-  world->connect_all();
-  return World(std::move(world));
+  try {
+    auto world = std::make_shared<ProcessWorld>(std::move(facts), control, meeting.store,
+                                                own_address(environment, meeting), gpu_backend);
+    world->connect_all();
+    return World(std::move(world));
+  } catch (...) {  // the other ranks must not wait for this one
+    control->fail(reason_of_rank(error_message(std::current_exception()), environment.rank));
+    throw;
+  }
 }
 
 }  // namespace trestle::comm

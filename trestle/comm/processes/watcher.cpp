@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "trestle/base/text.h"
 #include "trestle/comm/completion.h"
 #include "trestle/comm/processes/log_silencer.h"
+#include "trestle/launch/notes.h"
 
 namespace trestle::comm {
 namespace {
@@ -17,7 +19,7 @@ constexpr milliseconds poll_interval{250}, final_poll_interval{20};
 constexpr milliseconds shortest_silence{1000};
 // How long the store's host keeps the store alive after a failure, so that other ranks can read it.
 constexpr milliseconds time_to_read_failure{1000};
-constexpr const char* failure_key = "failure";
+constexpr const char *failure_key = "failure", *end_key = "end";
 
 milliseconds since(steady_clock::time_point time) {
   return std::chrono::duration_cast<milliseconds>(steady_clock::now() - time);
@@ -43,6 +45,18 @@ void ProcessControlPlane::prepare(c10d::Store& store, int rank) {
 bool ProcessControlPlane::has_left(c10d::Store& store, int rank) {
   const std::string key = heartbeat_key(static_cast<std::size_t>(rank));
   return store.check({key}) && is_goodbye_heartbeat(split(as_string(store.get(key)), '\t'));
+}
+
+bool ProcessControlPlane::has_failed(c10d::Store& store) {
+  return store.check({failure_key}) && !store.get(failure_key).empty();
+}
+
+void ProcessControlPlane::report_end(c10d::Store& store, int rank, const std::string& how) {
+  const auto heartbeat =
+      split(as_string(store.get(heartbeat_key(static_cast<std::size_t>(rank)))), '\t');
+  const std::string status = heartbeat.size() > 3 ? heartbeat[3] : "";
+  store.compareSet(failure_key, "",
+                   text(how, status.empty() ? "" : text("; it last reported '", status, "'")));
 }
 
 ProcessControlPlane::Watcher::Watcher(Facts facts, c10::intrusive_ptr<c10d::Store> store,
@@ -106,7 +120,7 @@ void ProcessControlPlane::Watcher::poll() {
   const auto [heartbeat, is_goodbye] = own_heartbeat();
   store_->set(heartbeat_key(static_cast<std::size_t>(facts_.rank)), heartbeat);
   publish_failure();
-  std::vector<std::string> keys = {failure_key};
+  std::vector<std::string> keys = {failure_key, end_key};
   for (std::size_t r = 0; r < ranks_.size(); ++r) keys.push_back(heartbeat_key(r));
   const auto values = store_->multiGet(keys);
   {
@@ -119,7 +133,8 @@ void ProcessControlPlane::Watcher::poll() {
   }
   if (const std::string reason = as_string(values[0]); !reason.empty())
     set_failure(reason, Published::Yes);
-  for (std::size_t r = 0; r < ranks_.size(); ++r) read_heartbeat(r, as_string(values[r + 1]));
+  if (const std::string end = as_string(values[1]); !end.empty()) note_end(end);
+  for (std::size_t r = 0; r < ranks_.size(); ++r) read_heartbeat(r, as_string(values[r + 2]));
   check_local_processes();
   publish_failure();
 }
@@ -160,6 +175,12 @@ bool ProcessControlPlane::Watcher::store_host_has_ended() {
   return true;
 }
 
+// Another machine's launcher starts its ranks no more: this machine's must not wait for them.
+void ProcessControlPlane::Watcher::note_end(const std::string& reason) {
+  if (std::exchange(has_noted_end_, true)) return;
+  launch::note_end(reason);
+}
+
 void ProcessControlPlane::Watcher::read_heartbeat(std::size_t rank, const std::string& heartbeat) {
   const std::lock_guard lock(mutex_);
   Rank& known = ranks_[rank];
@@ -187,8 +208,7 @@ void ProcessControlPlane::Watcher::check_local_processes() {
       has_left = ranks_[r].has_left;
     }
     if (!has_left)
-      set_failure(with_stall_note(text("rank ", r, " (process ", identity.pid, " on ",
-                                       identity.host, ") exited without an error message; it ",
+      set_failure(with_stall_note(text(describe_end(static_cast<int>(r), identity), "; it ",
                                        status_of(static_cast<int>(r)))),
                   Published::No);
   }
@@ -279,16 +299,42 @@ std::string ProcessControlPlane::Watcher::silent_ranks(const std::vector<int>& b
     const std::lock_guard lock(mutex_);
     if (stalls_.recent_stall(steady_clock::now()) > milliseconds::zero()) return all;
   }
+  std::vector<std::string> hosts;
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-    if (std::find(but.begin(), but.end(), rank) != but.end()) continue;
+    const bool is_named = std::find(but.begin(), but.end(), rank) != but.end();
     bool is_silent = false;
     {
       const std::lock_guard lock(mutex_);
       is_silent = rank != facts_.rank && !silence(rank, steady_clock::now()).empty();
     }
-    if (is_silent) all += text("; rank ", rank, " ", status_of(rank));
+    const std::string& host = facts_.identities[static_cast<std::size_t>(rank)].host;
+    if (is_silent && !is_here(rank) && std::find(hosts.begin(), hosts.end(), host) == hosts.end())
+      hosts.push_back(host);
+    if (is_silent && !is_named) all += text("; rank ", rank, " ", status_of(rank));
   }
-  return all;
+  return all + advice(hosts);
+}
+
+// Whether the machines or the network failed, if there are several machines.
+std::string ProcessControlPlane::Watcher::advice(const std::vector<std::string>& silent) const {
+  bool are_here = true;
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
+    are_here = are_here && is_here(rank);
+  if (are_here) return "";
+  if (silent.empty())
+    return "\n  Heartbeats come from all ranks, so the machines and the network work: a rank is "
+           "slow "
+           "or waits for something else.";
+  return text(
+      "\n  Nothing comes from ", join(silent, ", "),
+      ", heartbeats included: the machine has "
+      "stopped, or the network to it is cut. Resume the run when it is back; --max-restarts "
+      "of the launcher does that by itself.");
+}
+
+bool ProcessControlPlane::Watcher::is_here(int rank) const {
+  return facts_.identities[static_cast<std::size_t>(rank)].machine ==
+         facts_.identities[static_cast<std::size_t>(facts_.rank)].machine;
 }
 
 std::string ProcessControlPlane::Watcher::status_of(int rank) const {
@@ -299,7 +345,9 @@ std::string ProcessControlPlane::Watcher::status_of(int rank) const {
   const std::string& status = is_self ? status_ : known.status;
   const auto ago = std::chrono::duration_cast<milliseconds>(
       is_self ? now - reported_at_ : now - known.seen + known.status_age);
-  return describe_status(status, ago) + (is_self ? "" : silence(rank, now));
+  const ProcessIdentity& identity = facts_.identities[static_cast<std::size_t>(rank)];
+  return text(describe_status(status, ago), is_self ? "" : silence(rank, now),
+              is_here(rank) ? "" : text(" (process ", identity.pid, " on ", identity.host, ")"));
 }
 
 std::optional<std::string> ProcessControlPlane::Watcher::describe_left_rank(

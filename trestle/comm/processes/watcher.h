@@ -57,6 +57,7 @@ class ProcessControlPlane::Watcher {
   void poll();
   void publish_failure();
   void read_heartbeat(std::size_t rank, const std::string& heartbeat);
+  void note_end(const std::string& reason);
   void check_local_processes();
   void handle_store_loss(const std::string& error);
   bool may_stop();
@@ -66,6 +67,8 @@ class ProcessControlPlane::Watcher {
   bool store_host_has_ended();
   void pause(std::unique_lock<std::mutex>& lock);
   std::string silence(int rank, Time now) const;
+  bool is_here(int rank) const;
+  std::string advice(const std::vector<std::string>& silent) const;
 
   const Facts facts_;
   const c10::intrusive_ptr<c10d::Store> store_;
@@ -82,6 +85,7 @@ class ProcessControlPlane::Watcher {
   bool is_published_ = false, is_poll_requested_ = false, is_leaving_ = false,
        has_said_goodbye_ = false;
   bool is_store_lost_ = false, has_ended_ = false;
+  bool has_noted_end_ = false;  // only the thread uses it
 };
 
 }  // namespace trestle::comm

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "trestle/comm/gather.h"
+#include "trestle/comm/purpose.h"
 #include "trestle/pipeline/transport/message_tags.h"
 
 namespace trestle::pipeline {
@@ -46,7 +47,11 @@ schedule::Timeline gather_timeline(const comm::Group& group, schedule::Timeline 
   const comm::Group plain = group.with_check(comm::Check::Off);
   begin += clock_offset(plain, now);
   const auto all =
-      comm::all_gather_values(plain, std::tuple(begin, own.events, own.memory, own.peak_bytes));
+      comm::with_purpose([] { return "while the ranks gathered the times of the step"; },
+                         [&] {
+                           return comm::all_gather_values(
+                               plain, std::tuple(begin, own.events, own.memory, own.peak_bytes));
+                         });
   double first = begin;
   for (const auto& received : all) first = std::min(first, std::get<0>(received));
 

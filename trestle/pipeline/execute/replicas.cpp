@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "trestle/comm/purpose.h"
+
 namespace trestle::pipeline {
 namespace {
 
@@ -14,7 +16,9 @@ std::vector<std::vector<double>> gather_numbers(const comm::Group& replicas,
   const auto count = static_cast<std::int64_t>(own.size());
   const at::Tensor mine = at::tensor(own, at::kDouble);
   const at::Tensor all = at::empty({replicas.size() * count}, at::kDouble);
-  replicas.all_gather(all, mine).wait();
+  comm::with_purpose(
+      [] { return "while the replicas compared their shares of the batch and their losses"; },
+      [&] { replicas.all_gather(all, mine).wait(); });
   std::vector<std::vector<double>> rows;
   const auto* numbers = all.const_data_ptr<double>();
   for (int replica = 0; replica < replicas.size(); ++replica, numbers += count)

@@ -6,6 +6,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/purpose.h"
 #include "trestle/sharding/flat/content_checksum.h"
 #include "trestle/sharding/flat/parameter_storage.h"
 
@@ -171,8 +172,14 @@ void FlatParameterGroup::set_recorder(ShardRecorder recorder, int number) {
   number_ = number;
 }
 
+std::string FlatParameterGroup::describe_names() const {
+  return size() == 1 ? text("'", name(0), "'")
+                     : text("'", name(0), "' to '", name(size() - 1), "'");
+}
+
 void FlatParameterGroup::wait_gathered() {
-  gathering_.wait();
+  comm::with_purpose([&] { return text("in the all-gather of the parameters ", describe_names()); },
+                     [&] { gathering_.wait(); });
   gathering_entry_.end();
   gathering_ = {};
   to_gather_.reset();

@@ -33,6 +33,8 @@ class FlatParameterGroup {
   const NamedTensors& parameters() const { return parameters_; }
   const at::Tensor& parameter(std::size_t i) const { return parameters_[i].second; }
   const std::string& name(std::size_t i) const { return parameters_[i].first; }
+  // "'in.weight' to 'in.bias'", for messages.
+  std::string describe_names() const;
   std::size_t size() const { return parameters_.size(); }
   const FlatLayout& layout() const { return layout_; }
   int shard_index() const { return shard_index_; }

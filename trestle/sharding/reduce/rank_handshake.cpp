@@ -4,6 +4,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/purpose.h"
 
 namespace trestle::sharding {
 namespace {
@@ -82,7 +83,8 @@ RankHandshake::RankHandshake(const comm::Group& group, const Content& own)
 
 void RankHandshake::check() {
   if (!received_.defined()) return;
-  work_.wait();
+  comm::with_purpose([] { return "while the ranks compared what they are about to do"; },
+                     [&] { work_.wait(); });
   const auto* values = received_.const_data_ptr<double>();
   for (int rank = 0; rank < group_.size(); ++rank)
     compare_with_rank(group_.ranks().at(static_cast<std::size_t>(rank)), values + fields * rank,

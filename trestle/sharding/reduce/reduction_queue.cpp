@@ -1,4 +1,6 @@
 #include "trestle/sharding/reduce/reduction_queue.h"
+#include "trestle/base/text.h"
+#include "trestle/comm/purpose.h"
 
 #include <ATen/Functions.h>
 
@@ -161,16 +163,24 @@ void ReductionQueue::sum_over_replicas(Wait wait) {
     const std::size_t group = trained_[next_over_replicas_];
     Reduction& reduction = reductions_[group];
     if (wait == Wait::No && !reduction.work.done()) return;
-    reduction.work.wait();
+    wait_for(group);
     put_in_place(group);
     stats_.reduced_over_replicas += static_cast<Bytes>(reduction.reduced.nbytes());
     reduction.work = unchecked_.replicate.all_reduce(real_view(reduction.reduced));
   }
 }
 
+void ReductionQueue::wait_for(std::size_t group) {
+  comm::with_purpose(
+      [&] {
+        return text("in the reduction of the gradients of ", groups_[group]->describe_names());
+      },
+      [&] { reductions_[group].work.wait(); });
+}
+
 void ReductionQueue::wait() {
   sum_over_replicas(Wait::Yes);
-  for (const std::size_t g : trained_) reductions_[g].work.wait();
+  for (const std::size_t g : trained_) wait_for(g);
   for (std::size_t place = 0; place < trained_.size(); ++place) {
     if (hook_) finish_hook(place);
     reductions_[trained_[place]].entry.end();

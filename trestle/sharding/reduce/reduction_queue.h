@@ -76,6 +76,7 @@ class ReductionQueue {
   bool add_micro_batch(std::size_t group);
   void bound_in_flight();
   void put_in_place(std::size_t group);
+  void wait_for(std::size_t group);
   void sum_over_replicas(Wait wait);
 
   FlatParameterGroups groups_;

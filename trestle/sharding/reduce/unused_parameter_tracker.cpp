@@ -5,6 +5,7 @@
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/purpose.h"
 
 namespace trestle::sharding {
 namespace {
@@ -73,7 +74,8 @@ std::vector<std::vector<bool>> UnusedParameterTracker::arrived_on_any(
   for (std::size_t g = 0; g < groups.size(); ++g)
     if (groups[g]->trained())
       for (const bool arrived : pass.groups[g].arrived) *bit++ = arrived ? 1 : 0;
-  ranks_.all_reduce(bits, comm::Reduce::Max).wait();
+  comm::with_purpose([] { return "while the ranks compared which parameters have gradients"; },
+                     [&] { ranks_.all_reduce(bits, comm::Reduce::Max).wait(); });
   const auto* found = bits.const_data_ptr<std::uint8_t>();
   std::vector<std::vector<bool>> arrived(groups.size());
   for (std::size_t g = 0; g < groups.size(); ++g)
