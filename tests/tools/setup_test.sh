@@ -40,6 +40,14 @@ run_setup --tests
 expect_success "installing numpy safetensors typing_extensions into .venv"
 expect_call "pip install .*numpy safetensors typing_extensions"
 
+name="packages that only the tests need"
+new_machine
+fake dpkg-query 'case "$*" in *libfaketime*) exit 1;; esac; echo installed'
+run_setup
+expect_success "system packages: all installed"
+run_setup --tests
+expect_success "system packages: installing libfaketime"
+
 name="the tests' second time"
 mkdir "$machine"/clone/.venv/lib/python3.11/site-packages/{numpy-1,safetensors-1,typing_extensions-1}.dist-info
 : >"$machine/calls"
