@@ -15,8 +15,8 @@ namespace trestle {
 // are restored. Each layer runs once to warm up and is then timed twice; the faster run counts. A
 // device without a memory meter (the CPU) cannot tell what a layer saves: there a value counts as
 // saved by all layers that use it, and nothing else does. Operators on a virtual device have the
-// device's number of threads, unless a scope of DeviceThreads gives another one. Throws what a layer
-// throws.
+// device's number of threads, unless a scope of DeviceThreads gives another one. Throws what a
+// layer throws.
 //
 //   const plan::LayerProfile profile = profile_layers(net, {images}, at::Device("virtual:0"));
 //   const auto balance = plan::balance_by_time(profile, 2);
