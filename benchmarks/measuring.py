@@ -9,6 +9,9 @@ import sys
 import time
 
 
+COUNTS = ("waits", "preemptions", "page_faults")  # of getrusage(), which are not seconds
+
+
 class Trouble(Exception):
     """An error that the user can fix; the message names the fix."""
 
@@ -54,7 +57,7 @@ def step_seconds(report):
 
 
 def alternate(rounds, contestants, say):
-    """Runs every program (name -> function that returns {what: seconds}) once per round. Each round starts with a different
+    """Runs every program (name -> function that returns {what: seconds or count}) once per round. Each round starts with a different
     program, so that changes of the machine's load affect all programs."""
     results = {name: [] for name in contestants}
     names = list(contestants)
@@ -62,7 +65,8 @@ def alternate(rounds, contestants, say):
         for name in names[number % len(names):] + names[:number % len(names)]:
             results[name].append(contestants[name]())
             say(f"  round {number + 1}/{rounds}  {name}: " +
-                ", ".join(f"{what} {seconds:.3f} s" for what, seconds in results[name][-1].items()))
+                ", ".join(f"{what} {value:.0f}" if what in COUNTS else f"{what} {value:.3f} s"
+                          for what, value in results[name][-1].items()))
     return results
 
 
@@ -73,7 +77,7 @@ def best(results, names, what):
 
 
 def quotients(ours, theirs):
-    return spread([a / b for a, b in zip(ours, theirs)])
+    return spread([a / b if b else float("nan") for a, b in zip(ours, theirs)])
 
 
 def load():

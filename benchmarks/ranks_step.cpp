@@ -9,9 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/process_usage.h"
 #include "benchmarks/sleeping_net.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/comm/threads/spawn.h"
+#include "trestle/device/cpu_cache.h"
 #include "trestle/models/unet.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/plan/balance.h"
@@ -31,6 +33,7 @@ struct Arguments {
   int width = 1024;  // of the mlp; the unet has 1/64 of it
   int layers = 16;
   int batch = 256;
+  bool keeps_pages = false;
 };
 
 nn::Layers mlp(const Arguments& arguments) {
@@ -43,12 +46,28 @@ nn::Layers mlp(const Arguments& arguments) {
   return net;
 }
 
-// Seconds of each step after the first; prints a line at the end of the first.
+using benchmarks::ProcessUsage;
+
+// The sum over all ranks' processes. Ranks that are threads share one process.
+ProcessUsage sum_over_ranks(const ProcessUsage& own, const Arguments& arguments,
+                            const World* world) {
+  if (world == nullptr || arguments.ranks == "threads") return own;
+  const at::Tensor sum = torch::tensor(own.values(), at::kDouble);
+  world->group().all_reduce(sum).wait();
+  return ProcessUsage::from(sum.data_ptr<double>());
+}
+
+// Seconds of each step after the first, and what all ranks used for it; prints a line at the end of
+// the first.
 nlohmann::json time_steps(Pipeline& pipeline, const Arguments& arguments, bool first, bool last,
                           const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss,
-                          const std::function<void()>& meet) {
+                          const World* world) {
+  const auto meet = [&] {
+    if (world != nullptr) world->group().barrier();
+  };
   torch::optim::SGD optimizer(pipeline.parameters(), 0.01);
   std::vector<double> times;
+  ProcessUsage before;
   for (int step = 0; step <= arguments.steps; ++step) {
     meet();
     const Stopwatch watch;
@@ -57,9 +76,12 @@ nlohmann::json time_steps(Pipeline& pipeline, const Arguments& arguments, bool f
     optimizer.step();
     meet();
     if (step > 0) times.push_back(watch.seconds());
-    if (step == 0 && first) std::cout << "first step" << std::endl;
+    if (step > 0) continue;
+    if (first) std::cout << "first step" << std::endl;
+    before = ProcessUsage::now();
   }
-  return {{"step_seconds", times}};
+  const auto used = sum_over_ranks(ProcessUsage::now() - before, arguments, world);
+  return {{"step_seconds", times}, {"per_step", benchmarks::per_step(used, arguments.steps)}};
 }
 
 nlohmann::json train(const Arguments& arguments, const World* world) {
@@ -82,9 +104,7 @@ nlohmann::json train(const Arguments& arguments, const World* world) {
     if (last) target = torch::randn({arguments.batch, arguments.width});
   }
   return time_steps(pipeline, arguments, first, last, input, target,
-                    unet ? nn::cross_entropy() : nn::mean_squared_error(), [&] {
-                      if (world != nullptr) world->group().barrier();
-                    });
+                    unet ? nn::cross_entropy() : nn::mean_squared_error(), world);
 }
 
 // Compares empty stages that pass on 1 KiB with plain sends and receives of c10d, there and back.
@@ -169,8 +189,10 @@ int main(int argc, char** argv) {
   app.add_option("--width", arguments.width, "Features of the mlp");
   app.add_option("--layers", arguments.layers, "Layers of the mlp");
   app.add_option("--batch", arguments.batch, "Samples per batch");
+  app.add_flag("--keep-pages", arguments.keeps_pages, "Call cache_cpu_memory() first");
   CLI11_PARSE(app, argc, argv);
   try {
+    if (arguments.keeps_pages) cache_cpu_memory();
     nlohmann::json report;
     bool tells = true;
     if (arguments.ranks == "local") {

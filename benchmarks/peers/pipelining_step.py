@@ -1,16 +1,26 @@
 #!/usr/bin/env python3
 """Steps of an MLP on torch.distributed.pipelining, one stage per process, over Gloo, started by torchrun.
 
-Prints "first step" when the first is over, and on rank 0 a line of JSON: {"step_seconds": [...]}.
+Prints "first step" when the first is over, and on rank 0 a line of JSON: {"step_seconds": [...], "per_step": {...}}, the
+second with the sum over all ranks of what getrusage() counts.
 """
 import argparse
 import json
-import os
+import resource
 import time
 
 import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+
+USAGE = {"waits": "ru_nvcsw", "preemptions": "ru_nivcsw", "page_faults": "ru_minflt", "system_seconds": "ru_stime",
+         "user_seconds": "ru_utime"}
+
+
+def usage():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return torch.tensor([float(getattr(used, name)) for name in USAGE.values()], dtype=torch.float64)
 
 
 def main():
@@ -50,10 +60,15 @@ def main():
         dist.barrier()
         if step > 0:
             times.append(time.perf_counter() - begin)
-        elif rank == 0:
+            continue
+        if rank == 0:
             print("first step", flush=True)
+        before = usage()
+    used = usage() - before
+    dist.all_reduce(used)
     if rank == 0:
-        print(json.dumps({"step_seconds": times}), flush=True)
+        per_step = dict(zip(USAGE, (used / arguments.steps).tolist()))
+        print(json.dumps({"step_seconds": times, "per_step": per_step}), flush=True)
     dist.destroy_process_group()
 
 
