@@ -30,7 +30,7 @@ std::string_view colour_of(Kind kind) {
 std::string content(const Crossing& crossing, const schedule::Timeline& timeline) {
   const schedule::Action& action = crossing.action;
   const bool skip = action.route >= 0 && action.route < static_cast<int>(timeline.routes.size());
-  const std::string name = skip ? "skip " + timeline.routes[action.route].name : "";
+  std::string name = skip ? "skip " + timeline.routes[action.route].name : "";
   switch (action.kind) {
     case Kind::SendActivation:
       return "activation";
