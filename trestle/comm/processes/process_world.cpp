@@ -3,8 +3,11 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <stdexcept>
+#include <thread>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -25,6 +28,18 @@
 
 namespace trestle::comm {
 namespace {
+
+// A rank that released its group before the others had connected would break their connecting.
+void wait_until_all_connected(c10d::Store& store, const std::string& key, int size,
+                              std::chrono::milliseconds deadline) {
+  const auto end = std::chrono::steady_clock::now() + deadline;
+  for (auto connected = store.add(key, 1); connected < size; connected = store.add(key, 0)) {
+    if (std::chrono::steady_clock::now() >= end)
+      throw std::runtime_error(
+          text("timed out: ", connected, " of ", size, " ranks are connected"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
 
 class ProcessWorld : public World::Impl {
  public:
@@ -56,9 +71,10 @@ class ProcessWorld : public World::Impl {
         return c10::make_intrusive<c10d::PrefixStore>(text("group/", number, "/", backend), store);
       };
       auto cpu = gloo->connect(keys("gloo"), rank, size, deadline);
-      return std::pair(std::move(cpu), gpu_backend == GpuBackend::Nccl
-                                           ? nccl_backend(keys("nccl"), rank, size, deadline)
-                                           : c10::intrusive_ptr<c10d::Backend>());
+      auto gpu = gpu_backend == GpuBackend::Nccl ? nccl_backend(keys("nccl"), rank, size, deadline)
+                                                 : c10::intrusive_ptr<c10d::Backend>();
+      wait_until_all_connected(*store, text("group/", number, "/connected"), size, deadline);
+      return std::pair(std::move(cpu), std::move(gpu));
     };
     auto [cpu, gpu] =
         with_deadline(text("making the group of ranks [", join(ranks, ", "), "]"), make);
