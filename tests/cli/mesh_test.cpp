@@ -22,23 +22,7 @@ class TrainMesh : public ProgramTest {
   static void SetUpTestSuite() {
     ProgramTest::SetUpTestSuite();
     fs::create_directories(folder_ / "recipes");
-    write_file(folder_ / "recipes/tiny.toml", R"([model]
-name = "two_linears"
-classes = 5
-[data]
-name = "random"
-shape = [10]
-count = 50
-targets = "normal"
-[devices]
-use = "virtual:2"
-threads = 1
-[train]
-epochs = 2
-batch = 20
-loss = "mean_squared_error"
-predict = false
-)");
+    write_file(folder_ / "recipes/tiny.toml", two_linears_recipe);
     write_file(folder_ / "ds.json", R"({
   "train_batch_size": 20,
   "zero_optimization": { "stage": 2, "reduce_scatter": true, "reduce_bucket_size": 5e8 },

@@ -27,23 +27,7 @@ class TrainNodes : public ProgramTest {
     ProgramTest::SetUpTestSuite();
     fs::create_directories(folder_ / "other");
     for (const fs::path& place : {folder_, folder_ / "other"})
-      write_file(place / "tiny.toml", R"([model]
-name = "two_linears"
-classes = 5
-[data]
-name = "random"
-shape = [10]
-count = 50
-targets = "normal"
-[devices]
-use = "virtual:2"
-threads = 1
-[train]
-epochs = 2
-batch = 20
-loss = "mean_squared_error"
-predict = false
-)");
+      write_file(place / "tiny.toml", two_linears_recipe);
   }
 
   // The launcher of one machine, with the program's words behind "--".

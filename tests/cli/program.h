@@ -39,6 +39,25 @@ class Started {
   pid_t child_ = -1;
 };
 
+// A recipe of random numbers whose run takes a moment.
+inline constexpr const char* two_linears_recipe = R"([model]
+name = "two_linears"
+classes = 5
+[data]
+name = "random"
+shape = [10]
+count = 50
+targets = "normal"
+[devices]
+use = "virtual:2"
+threads = 1
+[train]
+epochs = 2
+batch = 20
+loss = "mean_squared_error"
+predict = false
+)";
+
 // A folder with data and the recipe small.toml of a U-Net whose run takes a second.
 class ProgramTest : public ::testing::Test {
  protected:

@@ -290,6 +290,12 @@ void meet(const launch::RankEnvironment& environment, int restart) {
   EXPECT_EQ(sum.item<double>(), world.size());
 }
 
+void expect_success(const std::vector<RankProcess>& processes, const std::vector<int>& which) {
+  for (const int process : which)
+    EXPECT_EQ(processes[static_cast<std::size_t>(process)].exit_code, 0)
+        << processes[static_cast<std::size_t>(process)].output;
+}
+
 // As the launcher of another machine restarts a killed rank: at once, while rank 0 still computes
 // in the old world, whose store it hosts. Process 2 is the new rank 1.
 TEST(RestartedRanks, NewProcessWaitsForNextStoreOfRankZero) {
@@ -321,50 +327,19 @@ TEST(RestartedRanks, NewProcessWaitsForNextStoreOfRankZero) {
     environment.restart = 1;
     meet(environment, 1);
   });
-  for (const int process : {0, 2})
-    EXPECT_EQ(processes[static_cast<std::size_t>(process)].exit_code, 0)
-        << processes[static_cast<std::size_t>(process)].output;
+  expect_success(processes, {0, 2});
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 8s);
 }
 
-// Process 3 is the new rank 1: it takes the place of a process that was killed while it waited.
-TEST(RestartedRanks, NewProcessReplacesOneKilledDuringRendezvous) {
-  const auto processes = run_rank_processes(4, [] {
+// Three ranks, of which `rank` is killed while it waits for rank 2. Process 3 takes its place.
+std::vector<RankProcess> replace_during_rendezvous(int rank) {
+  return run_rank_processes(4, [rank] {
     auto environment = launch::read_rank_environment();
     const int process = environment.rank;
     environment.world_size = 3;
     environment.max_restarts = 1;
     const Event killed("killed"), arrives("arrives");
-    if (process == 1) {
-      std::thread([&] {
-        std::this_thread::sleep_for(500ms);
-        killed.happens(std::to_string(getpid()));
-        raise(SIGKILL);
-      }).detach();
-    } else if (process == 2) {
-      arrives.wait();
-    } else if (process == 3) {
-      environment.rank = environment.local_rank = environment.restart = 1;
-      killed.wait_for_end_of_process();
-      arrives.happens();
-    }
-    meet(environment, 1);
-  });
-  EXPECT_EQ(processes[1].signal, SIGKILL);
-  for (const int process : {0, 2, 3})
-    EXPECT_EQ(processes[static_cast<std::size_t>(process)].exit_code, 0)
-        << processes[static_cast<std::size_t>(process)].output;
-}
-
-// Rank 0 is killed and started again while rank 1 waits for rank 2. Process 3 is the new rank 0.
-TEST(RestartedRanks, WaitingRanksFollowRankZeroToItsNextStore) {
-  const auto processes = run_rank_processes(4, [] {
-    auto environment = launch::read_rank_environment();
-    const int process = environment.rank;
-    environment.world_size = 3;
-    environment.max_restarts = 1;
-    const Event killed("killed"), arrives("arrives");
-    if (process == 0) {
+    if (process == rank) {
       std::thread([&] {
         std::this_thread::sleep_for(700ms);
         killed.happens(std::to_string(getpid()));
@@ -373,17 +348,25 @@ TEST(RestartedRanks, WaitingRanksFollowRankZeroToItsNextStore) {
     } else if (process == 2) {
       arrives.wait();
     } else if (process == 3) {
-      environment.rank = environment.local_rank = 0;
+      environment.rank = environment.local_rank = rank;
       environment.restart = 1;
       killed.wait_for_end_of_process();
       arrives.happens();
     }
     meet(environment, 1);
   });
+}
+
+TEST(RestartedRanks, NewProcessReplacesOneKilledDuringRendezvous) {
+  const auto processes = replace_during_rendezvous(1);
+  EXPECT_EQ(processes[1].signal, SIGKILL);
+  expect_success(processes, {0, 2, 3});
+}
+
+TEST(RestartedRanks, WaitingRanksFollowRankZeroToItsNextStore) {
+  const auto processes = replace_during_rendezvous(0);
   EXPECT_EQ(processes[0].signal, SIGKILL);
-  for (const int process : {1, 2, 3})
-    EXPECT_EQ(processes[static_cast<std::size_t>(process)].exit_code, 0)
-        << processes[static_cast<std::size_t>(process)].output;
+  expect_success(processes, {1, 2, 3});
 }
 
 // torchrun keeps its store over restarts, and counts restarts for each machine. Process 2 is the
@@ -416,9 +399,7 @@ TEST(RestartedRanks, MeetAgainInStoreOfLauncher) {
     meet(environment, 1);
     Event("done" + std::to_string(environment.rank)).happens();
   });
-  for (const int process : {0, 2, 3})
-    EXPECT_EQ(processes[static_cast<std::size_t>(process)].exit_code, 0)
-        << processes[static_cast<std::size_t>(process)].output;
+  expect_success(processes, {0, 2, 3});
 }
 
 }  // namespace

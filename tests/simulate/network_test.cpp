@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "tests/schedule/tables.h"
+#include "tests/simulate/event_of.h"
 #include "trestle/base/error.h"
 #include "trestle/schedule/data_parallel.h"
 #include "trestle/schedule/generate.h"
@@ -24,14 +25,6 @@ using schedule::Timeline;
 using testing::DoubleEq;
 using testing::DoubleNear;
 using testing::ElementsAre;
-
-Event event_of(const Timeline& timeline, std::string_view text) {
-  for (const Event& event : timeline.events) {
-    if (event.action == schedule::parse_action(text)) return event;
-  }
-  ADD_FAILURE() << "no event " << text;
-  return {};
-}
 
 Schedule gpipe_with(int stages, int micro_batches, std::vector<schedule::Route> skips = {}) {
   return lower(schedule::generate("gpipe", {.stages = stages, .micro_batches = micro_batches}),

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/schedule/tables.h"
+#include "tests/simulate/event_of.h"
 #include "trestle/base/error.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
@@ -24,14 +25,6 @@ using schedule::Schedule;
 using schedule::Timeline;
 using testing::HasSubstr;
 
-Event event(const Timeline& timeline, std::string_view text) {
-  for (const Event& event : timeline.events) {
-    if (event.action == schedule::parse_action(text)) return event;
-  }
-  ADD_FAILURE() << "no event " << text;
-  return {};
-}
-
 Schedule gpipe(int stages, int micro_batches) {
   return schedule::generate("gpipe", {.stages = stages,
                                       .micro_batches = micro_batches,
@@ -42,10 +35,10 @@ TEST(Simulate, UsesTheTimesOfEachStage) {
   Costs costs;
   costs.stages = {{.forward = 2, .backward = 5}, {.forward = 3, .backward = 7}};
   const Timeline timeline = simulate(lower(gpipe(2, 1), {}), costs);
-  EXPECT_EQ(event(timeline, "0F0").end, 2);
-  EXPECT_EQ(event(timeline, "1F0").begin, 2);
-  EXPECT_EQ(event(timeline, "1B0").begin, 5);
-  EXPECT_EQ(event(timeline, "0B0").begin, 12);
+  EXPECT_EQ(event_of(timeline, "0F0").end, 2);
+  EXPECT_EQ(event_of(timeline, "1F0").begin, 2);
+  EXPECT_EQ(event_of(timeline, "1B0").begin, 5);
+  EXPECT_EQ(event_of(timeline, "0B0").begin, 12);
   EXPECT_EQ(makespan(timeline), 17);
   EXPECT_EQ(timeline.title, "simulated gpipe");
 }
@@ -55,12 +48,12 @@ TEST(Simulate, TransfersTakeTimeWithoutBlockingRanks) {
   Costs costs = unit_costs(2);
   costs.routes = {{.seconds = 0.25}};
   const Timeline timeline = simulate(lowered, costs);
-  EXPECT_EQ(event(timeline, "0SEND_F0").begin, 1);
-  EXPECT_EQ(event(timeline, "0SEND_F0").end, 1);
-  EXPECT_EQ(event(timeline, "0F1").begin, 1);  // not delayed
-  EXPECT_EQ(event(timeline, "1RECV_F0").begin, 1.25);
-  EXPECT_EQ(event(timeline, "1F0").begin, 1.25);
-  EXPECT_EQ(event(timeline, "0RECV_B0").begin, 1.25 + 4 + 0.25);
+  EXPECT_EQ(event_of(timeline, "0SEND_F0").begin, 1);
+  EXPECT_EQ(event_of(timeline, "0SEND_F0").end, 1);
+  EXPECT_EQ(event_of(timeline, "0F1").begin, 1);  // not delayed
+  EXPECT_EQ(event_of(timeline, "1RECV_F0").begin, 1.25);
+  EXPECT_EQ(event_of(timeline, "1F0").begin, 1.25);
+  EXPECT_EQ(event_of(timeline, "0RECV_B0").begin, 1.25 + 4 + 0.25);
 }
 
 TEST(Simulate, OrdersEventsOfEachRank) {
@@ -78,9 +71,9 @@ TEST(Simulate, UsesTheGraphlessTimeForRecomputedForwards) {
   costs.stages = {{.forward = 2, .backward = 4, .recompute = 3, .forward_no_graph = 1}};
   const Timeline timeline =
       simulate(lower(gpipe(1, 2), {.recompute = {Recompute::ExceptLast}}), costs);
-  EXPECT_EQ(event(timeline, "0F0").end, 1);
-  EXPECT_EQ(event(timeline, "0F1").end, 3);
-  EXPECT_EQ(event(timeline, "0R0").end, 6);
+  EXPECT_EQ(event_of(timeline, "0F0").end, 1);
+  EXPECT_EQ(event_of(timeline, "0F1").end, 3);
+  EXPECT_EQ(event_of(timeline, "0R0").end, 6);
   EXPECT_EQ(makespan(timeline), 14);
 }
 
@@ -93,7 +86,7 @@ TEST(Simulate, ShowsASlowLinkWithALateSkip) {
     Costs costs = unit_costs(5);
     costs.routes.resize(lowered.routes.size());
     costs.routes.back().seconds = 2;
-    return event(simulate(lowered, costs), "4F0").begin;
+    return event_of(simulate(lowered, costs), "4F0").begin;
   };
   EXPECT_EQ(run(schedule::SkipSend::Eager), 4);
   EXPECT_EQ(run(schedule::SkipSend::JustInTime), 6);
@@ -105,9 +98,9 @@ TEST(Simulate, TransfersNothingWithinARank) {
   Costs costs = unit_costs(4);
   costs.routes.assign(3, {.seconds = 10});
   const Timeline timeline = simulate(lowered, costs);
-  EXPECT_EQ(event(timeline, "1F0").end, 12);
-  EXPECT_EQ(event(timeline, "2F0").begin, 12);  // the same rank: no transfer
-  EXPECT_EQ(event(timeline, "3F0").begin, 23);
+  EXPECT_EQ(event_of(timeline, "1F0").end, 12);
+  EXPECT_EQ(event_of(timeline, "2F0").begin, 12);  // the same rank: no transfer
+  EXPECT_EQ(event_of(timeline, "3F0").begin, 23);
 }
 
 TEST(Simulate, KeepsThePlaceOfOtherActions) {
@@ -115,8 +108,8 @@ TEST(Simulate, KeepsThePlaceOfOtherActions) {
   costs.stages[0].step = 5;
   const Timeline timeline = simulate(
       schedule::tables::from_rows({"0UNSHARD 0F0 0I0 0W0 0REDUCE_GRAD 0NORM 0STEP"}), costs);
-  EXPECT_EQ(event(timeline, "0UNSHARD").end, 0);
-  EXPECT_EQ(event(timeline, "0STEP").begin, 3);
+  EXPECT_EQ(event_of(timeline, "0UNSHARD").end, 0);
+  EXPECT_EQ(event_of(timeline, "0STEP").begin, 3);
   EXPECT_EQ(makespan(timeline), 8);
 }
 
@@ -134,13 +127,13 @@ TEST(Simulate, StepsWaitForTheNormsOfAllRanks) {
   for (const Concurrency concurrency : {Concurrency::EachRank, Concurrency::OneThread}) {
     costs.concurrency = concurrency;
     const Timeline timeline = simulate(table, costs);
-    EXPECT_EQ(event(timeline, "1NORM").begin, 7);
-    EXPECT_EQ(event(timeline, "1NORM").end, 7.75);
-    const double all = event(timeline, "0NORM").end;
+    EXPECT_EQ(event_of(timeline, "1NORM").begin, 7);
+    EXPECT_EQ(event_of(timeline, "1NORM").end, 7.75);
+    const double all = event_of(timeline, "0NORM").end;
     EXPECT_GE(all, 10);  // 0B0 ends at 9
-    EXPECT_EQ(event(timeline, "0STEP").begin, all);
-    EXPECT_EQ(event(timeline, "2STEP").begin, all);
-    EXPECT_EQ(event(timeline, "1STEP").begin, all + 4);
+    EXPECT_EQ(event_of(timeline, "0STEP").begin, all);
+    EXPECT_EQ(event_of(timeline, "2STEP").begin, all);
+    EXPECT_EQ(event_of(timeline, "1STEP").begin, all + 4);
     EXPECT_EQ(makespan(timeline), all + 6);
     // A stage's gradients are freed at its STEP.
     EXPECT_EQ(timeline.memory.back().bytes, 0);
@@ -187,10 +180,10 @@ TEST(Simulate, OneThreadRunsOneActionAtATime) {
   costs.concurrency = Concurrency::OneThread;
   const Timeline timeline =
       simulate(lower(schedule::generate("gpipe", {.stages = 2, .micro_batches = 2}), {}), costs);
-  EXPECT_EQ(event(timeline, "0F1").end, 2);
-  EXPECT_EQ(event(timeline, "1F0").begin, 2);
-  EXPECT_EQ(event(timeline, "1B1").begin, 4);
-  EXPECT_EQ(event(timeline, "0B1").begin, 8);
+  EXPECT_EQ(event_of(timeline, "0F1").end, 2);
+  EXPECT_EQ(event_of(timeline, "1F0").begin, 2);
+  EXPECT_EQ(event_of(timeline, "1B1").begin, 4);
+  EXPECT_EQ(event_of(timeline, "0B1").begin, 8);
   EXPECT_EQ(makespan(timeline), 12);
 }
 

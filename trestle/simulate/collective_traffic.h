@@ -1,10 +1,17 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "trestle/simulate/network.h"
 
 namespace trestle::simulate {
+
+// The part of a tensor that each of `ranks` ranks sends in a reduce-scatter or an all-gather, and
+// twice in an all-reduce: (ranks - 1) / ranks, of rings as of direct exchanges.
+inline double share_in_ring(std::int64_t ranks) {
+  return static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+}
 
 enum class CollectiveKind { AllGather, ReduceScatter, AllReduce };
 

@@ -7,6 +7,7 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/simulate/collective_traffic.h"
 
 namespace trestle::train {
 namespace {
@@ -15,10 +16,6 @@ constexpr Bytes largest_default_bucket = Bytes{25} << 20;
 
 bool begins_with_digit(const std::string& word) {
   return !word.empty() && word.front() >= '0' && word.front() <= '9';
-}
-
-double share_in_ring(std::int64_t ranks) {
-  return static_cast<double>(ranks - 1) / static_cast<double>(ranks);
 }
 
 bool is_sharded(const recipe::Recipe::Mesh& mesh) {
@@ -187,11 +184,11 @@ OptimizerStepBytes bytes_during_optimizer_step(const recipe::Recipe& recipe, Byt
 
 SentBytes bytes_sent(const recipe::Recipe::Mesh& mesh, Bytes trained, const StageRuns& runs) {
   const auto all = static_cast<double>(trained);
-  if (!is_sharded(mesh)) return {.reduce = 2 * all * share_in_ring(mesh.parts())};
+  if (!is_sharded(mesh)) return {.reduce = 2 * all * simulate::share_in_ring(mesh.parts())};
   const double over_replicas =
-      2 * all / static_cast<double>(mesh.shard) * share_in_ring(mesh.replicate);
-  SentBytes sent{.reduce = all * share_in_ring(mesh.shard) + over_replicas,
-                 .first_gather = all * share_in_ring(mesh.shard),
+      2 * all / static_cast<double>(mesh.shard) * simulate::share_in_ring(mesh.replicate);
+  SentBytes sent{.reduce = all * simulate::share_in_ring(mesh.shard) + over_replicas,
+                 .first_gather = all * simulate::share_in_ring(mesh.shard),
                  .gathers = 1};
   sent.next_gather = sent.first_gather;
   const int neighbours = reshard_ranks(mesh);
@@ -201,7 +198,7 @@ SentBytes bytes_sent(const recipe::Recipe::Mesh& mesh, Bytes trained, const Stag
   sent.gathers_in_each_run = true;
   sent.gathers = 2 * runs.micro_batches + recomputed(runs.micro_batches, runs.recompute);
   // Only the first gather is over all ranks; neighbours hold the parameters for the other ones.
-  if (neighbours > 1) sent.next_gather = all * share_in_ring(neighbours);
+  if (neighbours > 1) sent.next_gather = all * simulate::share_in_ring(neighbours);
   return sent;
 }
 

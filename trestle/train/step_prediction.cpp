@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/simulate/collective_traffic.h"
 #include "trestle/train/layer_costs.h"
 #include "trestle/train/optimizer_peaks.h"
 #include "trestle/train/run_network.h"
@@ -49,11 +50,11 @@ MessageCost time_messages(const comm::Group& group, at::Device device, Bytes byt
     }
     return best;
   };
-  const auto ranks = static_cast<double>(group.size());
   const auto elements =
       std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(bytes, most) / sizeof(float)));
   const double latency = fastest(1);
-  const double sent = 2 * static_cast<double>(elements) * sizeof(float) * (ranks - 1) / ranks;
+  const double sent =
+      2 * static_cast<double>(elements) * sizeof(float) * simulate::share_in_ring(group.size());
   return {.seconds = latency,
           .seconds_per_byte = std::max(0.0, fastest(elements) - latency) / sent};
 }

@@ -29,7 +29,7 @@
 namespace trestle::comm {
 namespace {
 
-// A rank that released its group before the others had connected would break their connecting.
+// A rank that released its group before other ranks had connected would break their connecting.
 void wait_until_all_connected(c10d::Store& store, const std::string& key, int size,
                               std::chrono::milliseconds deadline) {
   const auto end = std::chrono::steady_clock::now() + deadline;

@@ -25,8 +25,6 @@ namespace {
 
 constexpr int warm_up = 2;
 
-double in_a_ring(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
-
 void check_levels(const LevelsOptions& options) {
   if (options.ranks < 2 || options.ranks > most_virtual_devices)
     throw UsageError(
@@ -78,11 +76,12 @@ double moved(const LevelRow& row, int neighbours, const ShardReport& before,
     return static_cast<double>(after.*count - before.*count) / steps;
   };
   if (row.level == ShardLevel::None)
-    return 2 * in_a_ring(row.replicate) * of(&ShardReport::reduced);
+    return 2 * simulate::share_in_ring(row.replicate) * of(&ShardReport::reduced);
   const double near = of(&ShardReport::gathered_from_neighbours);
-  return in_a_ring(row.shard) * (of(&ShardReport::reduced) + of(&ShardReport::gathered) - near) +
-         in_a_ring(neighbours) * near +
-         2 * in_a_ring(row.replicate) * of(&ShardReport::reduced_over_replicas);
+  return simulate::share_in_ring(row.shard) *
+             (of(&ShardReport::reduced) + of(&ShardReport::gathered) - near) +
+         simulate::share_in_ring(neighbours) * near +
+         2 * simulate::share_in_ring(row.replicate) * of(&ShardReport::reduced_over_replicas);
 }
 
 // The times that the formulas of a level's messages give.
@@ -229,13 +228,15 @@ std::vector<LevelRow> levels_on_paper(std::int64_t parameters, const LevelsOptio
                                      : text(whole, " + ", divided, ranks);
     row.formula.rest =
         static_cast<double>(parameters) * (whole + static_cast<double>(divided) / shard);
-    row.formula.moved = level == ShardLevel::None ? 2 * weights * in_a_ring(replicate)
-                                                  : passes * weights * in_a_ring(shard) +
-                                                        2 * weights / shard * in_a_ring(replicate);
+    row.formula.moved = level == ShardLevel::None
+                            ? 2 * weights * simulate::share_in_ring(replicate)
+                            : passes * weights * simulate::share_in_ring(shard) +
+                                  2 * weights / shard * simulate::share_in_ring(replicate);
     // A backward gathers parameters from fewer ranks, or from none.
     if (level == ShardLevel::Parameters && !options.reshard_after_forward.to_all() &&
         neighbours_of(options) < shard)
-      row.formula.moved -= weights * (in_a_ring(shard) - in_a_ring(neighbours_of(options)));
+      row.formula.moved -= weights * (simulate::share_in_ring(shard) -
+                                      simulate::share_in_ring(neighbours_of(options)));
     if (options.link)
       row.formula.link_seconds = seconds_on_link(row, weights, without_headers(*options.link),
                                                  options.reshard_after_forward.ranks());
