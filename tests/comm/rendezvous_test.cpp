@@ -375,13 +375,15 @@ TEST(RestartedRanks, MeetAgainInStoreOfLauncher) {
   const auto processes = run_rank_processes(4, [] {
     auto environment = launch::read_rank_environment();
     const int process = environment.rank;
-    const Event killed("killed"), done("done");
+    const Event hosts("hosts"), killed("killed");
     if (process == 3) {
       environment = rank_environment(0, 1, environment.port);
       const comm::Rendezvous store = comm::rendezvous(environment, 10s);
+      hosts.happens();
       for (int rank = 0; rank < 2; ++rank) Event("done" + std::to_string(rank)).wait();
       return;
     }
+    hosts.wait();  // else rank 1 could join the round of process 3
     environment.world_size = 2;
     environment.store_of_launcher = true;
     if (process == 2) {
