@@ -116,13 +116,32 @@ class Arrival {
     }
   }
 
+  // A second connection to the same store. It may fail when the first did not: c10d looks up the
+  // host's name each time, and a name server may not answer.
+  c10::intrusive_ptr<c10d::Store> connect_again(const StorePtr& store) const {
+    for (;;) {
+      std::string reason;
+      try {
+        const auto again =
+            call_with_timeout(left() + milliseconds(1000), [store] { return store->clone(); });
+        if (!again) throw no_answer();
+        return *again;
+      } catch (const Error&) {
+        throw;
+      } catch (const std::exception& error) {
+        reason = error.what();
+      }
+      if (steady_clock::now() >= end_)
+        throw RankError(text("no second connection to the store at ", address_.text(), ": ",
+                             reason.substr(0, reason.find('\n'))));
+    }
+  }
+
   Rendezvous rendezvous_of(const StorePtr& store, const Met& met) const {
-    const auto watched =
-        call_with_timeout(left() + milliseconds(1000), [store] { return store->clone(); });
-    if (!watched) throw no_answer();
+    const auto watched = connect_again(store);
     const std::string prefix = Round::prefix(met.round);
     Rendezvous result{c10::make_intrusive<c10d::PrefixStore>(prefix, store),
-                      c10::make_intrusive<c10d::PrefixStore>(prefix, *watched)};
+                      c10::make_intrusive<c10d::PrefixStore>(prefix, watched)};
     for (const Round::Card& card : met.cards) {
       result.identities.push_back(card.identity);
       result.restart = std::max(result.restart, card.restart);
