@@ -243,6 +243,38 @@ TEST(Network, TimelineHasWhatLeavesEachHost) {
   EXPECT_EQ(timeline.crossings[1].host, 1);
 }
 
+// Two replicas on a host each, whose stages share a thread. Their reductions take no time.
+TEST(Network, OneThreadRunsTheStagesOfAHostInTurn) {
+  for (const char* name : {"gpipe", "1f1b"}) {
+    const Schedule lowered =
+        add_reductions(lower(schedule::generate(name, {.stages = 3, .micro_batches = 4}), {}));
+    Costs alone = unit_costs(lowered.stages);
+    alone.concurrency = Concurrency::OneThread;
+    Costs replicated = alone;
+    replicated.network.emplace(
+        Network{.link = {.bandwidth = 100}, .hosts = {{0, 0, 0}, {1, 1, 1}}});
+    replicated.network->stages.assign(3, {.hosts = {0, 1}});
+    const Timeline expected = simulate(lowered, alone), timeline = simulate(lowered, replicated);
+    ASSERT_EQ(timeline.events.size(), expected.events.size());
+    for (const Event& event : expected.events)
+      EXPECT_EQ(event_of(timeline, to_string(event.action)).begin, event.begin)
+          << name << ": " << to_string(event.action);
+  }
+}
+
+// A reduction that the thread waits for keeps the stages after it waiting too.
+TEST(Network, CollectiveKeepsTheWholeThreadWaiting) {
+  const Schedule lowered = add_reductions(gpipe_with(2, 1));
+  Costs costs = unit_costs(2);
+  costs.concurrency = Concurrency::OneThread;
+  costs.network.emplace(Network{.link = {.bandwidth = 100}, .hosts = {{0, 0}, {1, 1}}});
+  costs.network->stages.assign(2, {.hosts = {0, 1}});
+  costs.network->stages[1].end.bytes = 300;
+  const Timeline timeline = simulate(lowered, costs);
+  EXPECT_EQ(event_of(timeline, "1REDUCE_GRAD").end - event_of(timeline, "1REDUCE_GRAD").begin, 3);
+  EXPECT_EQ(event_of(timeline, "0B0").begin, event_of(timeline, "1REDUCE_GRAD").end);
+}
+
 TEST(Network, RefusesWrongNetworks) {
   const Schedule lowered = gpipe_with(2, 1);
   const auto refused = [&](const auto& change) {
@@ -259,7 +291,7 @@ TEST(Network, RefusesWrongNetworks) {
     costs.network->link.bandwidth = std::numeric_limits<double>::infinity();
   });
   refused([](Costs& costs) { costs.network->stages.resize(1); });
-  refused([](Costs& costs) { costs.concurrency = Concurrency::OneThread; });
+  refused([](Costs& costs) { costs.concurrency = Concurrency::OneThread; });  // of two hosts
 }
 
 }  // namespace

@@ -62,7 +62,8 @@ struct RouteCost {
 enum class TransferMode { Push, Pull, Prefetch };
 
 // Whether ranks run concurrently, or one thread runs all of them, each in turn as far as it gets,
-// as a pipeline on plain CPUs does. With one thread no two actions overlap.
+// as a pipeline on plain CPUs does, and one of several replicas whose stages share a device. With
+// one thread no two actions overlap.
 enum class Concurrency { EachRank, OneThread };
 
 struct Costs {

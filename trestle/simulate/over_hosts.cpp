@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -68,6 +70,7 @@ class OverHosts {
   struct Row {
     std::vector<Step> steps;
     std::size_t next = 0;
+    bool in_action = false;
     double begun = 0;  // the action that runs
     std::vector<Event> events;
   };
@@ -76,8 +79,28 @@ class OverHosts {
     events_.at(events_.now(), [this, rank] { advance(rank); });
   }
 
+  // Whether the rank may run now. With Concurrency::OneThread only the rank with the thread may.
+  bool has_thread(int rank) {
+    if (costs_.concurrency == Concurrency::EachRank) return true;
+    if (!thread_) thread_ = rank;
+    if (*thread_ != rank) wait_for_thread_.insert(rank);
+    return *thread_ == rank;
+  }
+
+  // Gives the thread to the next rank that waits for it, unless an action holds it.
+  void leave_thread(int rank) {
+    if (thread_ != rank || rows_[static_cast<std::size_t>(rank)].in_action) return;
+    thread_.reset();
+    if (wait_for_thread_.empty()) return;
+    auto next = wait_for_thread_.upper_bound(rank);
+    if (next == wait_for_thread_.end()) next = wait_for_thread_.begin();
+    thread_ = wait_for_thread_.extract(next).value();
+    wake(*thread_);
+  }
+
   // Runs the rank's steps until one takes time or must wait.
   void advance(int rank) {
+    if (!has_thread(rank)) return;
     Row& row = rows_[static_cast<std::size_t>(rank)];
     while (row.next < row.steps.size()) {
       const Step& step = row.steps[row.next];
@@ -86,9 +109,10 @@ class OverHosts {
         if (step.seconds <= 0) continue;
         return events_.at(events_.now() + step.seconds, [this, rank] { advance(rank); });
       }
-      if (!perform(step, row, rank)) return;
+      if (!perform(step, row, rank)) return leave_thread(rank);
       ++row.next;
     }
+    leave_thread(rank);
   }
 
   // Returns false if the rank must wait; it is woken then.
@@ -109,9 +133,11 @@ class OverHosts {
         return norms_to_come_ == 0;
       case Step::What::BeginAction:
         row.begun = events_.now();
+        row.in_action = true;
         return true;
       case Step::What::EndAction:
         end(action, row, rank);
+        row.in_action = false;
         return true;
       case Step::What::Compute:
         break;
@@ -192,6 +218,8 @@ class OverHosts {
   std::vector<int> wait_for_norms_;  // ranks
   std::vector<bool> inside_;         // [route] whether it stays on one rank
   std::vector<Row> rows_;
+  std::optional<int> thread_;      // Concurrency::OneThread: the rank that has the thread
+  std::set<int> wait_for_thread_;  // ranks
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -41,12 +42,14 @@ void check_network(const Network& network, const Costs& costs) {
     throw UsageError(
         text("Network::hosts does not name a host for each of ", costs.stages.size(), " stages"),
         {.hint = "Give one row for each replica, with a number from 0 per stage."});
+  if (costs.concurrency == Concurrency::OneThread)
+    for (const auto& row : network.hosts)
+      if (std::adjacent_find(row.begin(), row.end(), std::not_equal_to<>()) != row.end())
+        throw UsageError("one thread runs all stages, but they are on several hosts",
+                         {.hint = "Use Concurrency::EachRank."});
   if (!network.stages.empty() && network.stages.size() != costs.stages.size())
     throw UsageError(text("data-parallel traffic is given for ", network.stages.size(),
                           " stages, costs for ", costs.stages.size()));
-  if (costs.concurrency == Concurrency::OneThread)
-    throw UsageError("one thread runs all ranks, so they have no network between them",
-                     {.hint = "Use Concurrency::EachRank, or leave Costs::network empty."});
 }
 
 void check(const Schedule& schedule, const Costs& costs) {

@@ -10,8 +10,8 @@ namespace trestle::simulate {
 // its route's time. A RECV does not block its rank: the action that uses the tensors waits for
 // them. In the timeline a SEND's event is at its departure and a RECV's at its arrival; neither
 // takes time. NORM takes the sum of the norm times of its rank's stages, and a STEP waits for the
-// NORMs of all ranks. With Concurrency::OneThread the ranks take turns in the order of the runtime
-// on plain CPUs: rank 0 as far as it gets, then rank 1, and so on, round after round. memory.h has
+// NORMs of all ranks. With Concurrency::OneThread the ranks take turns in the order of the
+// runtime: rank 0 as far as it gets, then rank 1, and so on, round after round. memory.h has
 // the rules for memory and peaks. The cost is about constant for each action. Throws UsageError
 // with the grid if the schedule gets stuck, and UsageError if the costs do not cover its stages or
 // routes or are invalid times.
