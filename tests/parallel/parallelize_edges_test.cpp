@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/sharding/rows.h"
 #include "trestle/base/text.h"
@@ -89,6 +91,57 @@ TEST(ParallelizeEdges, AStepAfterAFailedBackwardHasThePlainWeights) {
                 << name << ", " << to_string(level) << ", " << stages << " stages, " << where;
         });
       }
+}
+
+// Both stages of a rank share its device. The recomputed forwards of stage 0 are slow on rank 0,
+// those of stage 1 on rank 1. With a thread for each stage, rank 0 would run a backward of stage 1
+// first and rank 1 one of stage 0, and each would wait for the other's all-gathers.
+TEST(ParallelizeEdges, StagesThatShareADeviceHaveOneOrderOnAllRanks) {
+  const std::vector<Device> devices = virtual_devices(2);
+  const at::Tensor x = rows(8, 1).to(at::kFloat), y = rows(8, 2).to(at::kFloat).narrow(1, 0, 6);
+  const auto make = [](int slow_stage) {
+    nn::Layers net(nn::Seed{4});
+    for (const int stage : {0, 1}) {
+      net.add(text("linear", stage), [] { return torch::nn::Linear(6, 6); });
+      net.add(text("act", stage), [slow = stage == slow_stage](at::Tensor v) {
+        if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        return v.sin();
+      });
+    }
+    return net;
+  };
+  nn::Layers plain = make(-1);
+  torch::optim::SGD same(plain.parameters(), 0.1);
+  for (int step = 0; step < 2; ++step) {
+    same.zero_grad();
+    torch::mse_loss(plain.forward(x), y).backward();
+    same.step();
+  }
+  for (const char* const schedule : {"gpipe", "1f1b"})
+    spawn(2, [&](World& world) {
+      ParallelOptions options{.level = ShardLevel::Parameters};
+      options.options.micro_batches = 4;
+      options.options.schedule = schedule;
+      options.options.recompute = Recompute::Always;
+      options.options.balance = {2, 2};
+      options.options.devices = {devices[world.rank()], devices[world.rank()]};
+      options.options.deadline = std::chrono::seconds(20);
+      Parallel parallel(make(world.rank()), DeviceMesh(world, {{"shard", 2}}), options);
+      torch::optim::SGD own(parallel.parameters(), 0.1);
+      const auto share = [&](const at::Tensor& all) { return all.narrow(0, 4 * world.rank(), 4); };
+      for (int step = 0; step < 2; ++step) {
+        parallel.zero_grad();
+        parallel.step(share(x), share(y), nn::mean_squared_error());
+        own.step();
+        for (const int stage : {0, 1}) parallel.sharded(stage)->shards_changed();
+      }
+      std::map<std::string, at::Tensor> expected;
+      for (const auto& [name, value] : plain.named_parameters()) expected.emplace(name, value);
+      for (const int stage : {0, 1})
+        for (const auto& [name, value] : parallel.sharded(stage)->state())
+          EXPECT_TRUE(at::allclose(value.cpu(), expected.at(name), 1e-5, 1e-6))
+              << name << ", " << schedule;
+    });
 }
 
 // The second stage has no parameters, and the replicas evaluate different numbers of micro-batches.

@@ -73,8 +73,8 @@ class StageReplicas final : public pipeline::StageHooks {
   NamedTensors parameters(int stage) override { return stages_.at(stage).named_parameters(); }
 
  private:
-  // A process with several stages runs each in a thread of its own. Each stage then needs groups of
-  // its own, since the collectives of two threads have no common order.
+  // A process with several stages may run each in a thread of its own. Each stage then needs groups
+  // of its own, since the collectives of two threads have no common order.
   const sharding::RankGroups& groups_of(int stage) const;
   void connect_layers(const Pipeline& pipeline);
   bool gathers_layers() const {

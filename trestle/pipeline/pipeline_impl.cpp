@@ -168,7 +168,8 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
     parts_ = std::make_shared<PartitionedModel>(
         std::move(graph), balance, options.devices, ranks, options.cores.threads,
         options.numerics.memory_format, options.checkpoint_segments,
-        over_ranks() ? std::optional(options.group.rank()) : std::nullopt);
+        over_ranks() ? std::optional(options.group.rank()) : std::nullopt,
+        options.replicas.hooks ? pipeline::Replicated::Yes : pipeline::Replicated::No);
   });
   tables_ = std::make_unique<pipeline::ScheduleTables>(options, *parts_);
   // Finds mistakes in a user's table before the first step.

@@ -164,6 +164,12 @@ LayerCosts costs_of_profile(const recipe::Recipe& recipe, plan::LayerProfile pro
   return result;
 }
 
+// Whether the stages of a pipeline are on ranks of their own, or in one process without replicas.
+// Otherwise each replica is one rank with one device, which runs all stages.
+static bool stages_apart(const recipe::Recipe::Mesh& mesh) {
+  return mesh.parts() == 1 || mesh.pipeline > 1;
+}
+
 static void size_stages(const recipe::Recipe& recipe, const LayerCosts& costs,
                         const std::vector<int>& balance, simulate::Costs* sized) {
   std::size_t layer = 0;
@@ -190,7 +196,8 @@ plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& cost
   bool all_cpu = true;
   for (const std::string& device : costs.devices) all_cpu = all_cpu && device == "cpu";
   cut.costs.device_of_stage = device_numbers(costs);
-  if (all_cpu) cut.costs.concurrency = simulate::Concurrency::OneThread;
+  if (all_cpu || !stages_apart(recipe.mesh))
+    cut.costs.concurrency = simulate::Concurrency::OneThread;
   size_stages(recipe, costs, balance, &cut.costs);
   cut.costs.gradients_at_start = recipe.train.accumulate > 1 || recipe.mesh.parts() > 1;
   return cut;
@@ -248,12 +255,12 @@ static simulate::Network network_on_paper(const recipe::Recipe& recipe, const La
   const auto parts = static_cast<int>(recipe.mesh.parts());
   const auto row =
       static_cast<int>(recipe.mesh.replicate > 1 && recipe.mesh.shard > 1 ? recipe.mesh.shard : 1);
-  const bool stages_apart = parts == 1 || recipe.mesh.pipeline > 1;
+  const bool apart = stages_apart(recipe.mesh);
   simulate::Network network{.link = without_headers(link), .hosts = {}};
   for (int replica = 0; replica < parts; ++replica) {
     network.hosts.emplace_back();
     for (int stage = 0; stage < static_cast<int>(balance.size()); ++stage)
-      network.hosts.back().push_back(replica / row + (stages_apart ? stage * parts / row : 0));
+      network.hosts.back().push_back(replica / row + (apart ? stage * parts / row : 0));
   }
   if (parts == 1) return network;
   std::size_t first = 0;
@@ -282,8 +289,10 @@ CutPrediction predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
                                            recompute_modes(recipe, balance.size()));
   CutPrediction prediction;
   if (const auto link = link_of(recipe.mesh)) {
-    cut.costs.concurrency = simulate::Concurrency::EachRank;
-    cut.costs.transfer_mode = simulate::TransferMode::Prefetch;
+    if (stages_apart(recipe.mesh)) {
+      cut.costs.concurrency = simulate::Concurrency::EachRank;
+      cut.costs.transfer_mode = simulate::TransferMode::Prefetch;
+    }
     cut.costs.network = network_on_paper(recipe, costs, balance, *link);
     prediction.network = words_of_network(recipe, *link);
     if (recipe.mesh.parts() > 1) {

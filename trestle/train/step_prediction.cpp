@@ -228,15 +228,10 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
   try {
     Prediction prediction;
     prediction.costs = pipeline.profile({batch.inputs}, batch.targets, task.loss);
-    std::optional<RunNetwork> network = find_network(recipe.mesh, ranks);
-    // One thread that runs several stages has no simulation over hosts.
-    if (prediction.costs.concurrency == simulate::Concurrency::OneThread &&
-        prediction.costs.stages.size() > 1)
-      network.reset();
+    const std::optional<RunNetwork> network = find_network(recipe.mesh, ranks);
     const std::vector<StageFacts> stages = facts_of_stages(recipe, pipeline, ranks, network);
     if (network) {
       prediction.costs.network = network_of(*network, stages);
-      prediction.costs.concurrency = simulate::Concurrency::EachRank;
       prediction.network = network->words();
     }
     const int states = optimizer_state_factor(recipe.optimizer);

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <latch>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "trestle/base/error.h"
 #include "trestle/comm/rank_error.h"
@@ -165,25 +167,37 @@ class CallersState {
   const std::vector<c10::Stream> streams_;
 };
 
+bool ranks_share_device(const std::vector<int>& rank_of_stage, const StageList& stages) {
+  std::map<std::string, int> rank_of_device;
+  return std::any_of(stages.begin(), stages.end(), [&](const Stage& stage) {
+    const int rank = rank_of_stage[stage.index()];
+    return rank_of_device.try_emplace(stage.device().str(), rank).first->second != rank;
+  });
+}
+
 }  // namespace
 
-Executor::Executor(int ranks, const StageList& stages, int threads, std::optional<int> own_rank)
-    : ranks_(ranks),
+Executor::Executor(const std::vector<int>& rank_of_stage, const StageList& stages, int threads,
+                   std::optional<int> own_rank, Replicated replicated)
+    : ranks_(1 + *std::max_element(rank_of_stage.begin(), rank_of_stage.end())),
       own_rank_(own_rank),
       in_caller_(std::all_of(stages.begin(), stages.end(),
-                             [](const Stage& stage) { return stage.device().is_cpu(); })) {
+                             [](const Stage& stage) { return stage.device().is_cpu(); })),
+      one_thread_(!own_rank && (in_caller_ || (replicated == Replicated::Yes &&
+                                               ranks_share_device(rank_of_stage, stages)))) {
   if (in_caller_) return;
   for (const Stage& stage : stages) devices_.push_back(stage.device());
+  const int workers = own_rank || one_thread_ ? 1 : ranks_;
   threads_ = threads > 0 ? threads
              : own_rank  ? at::get_num_threads()
-                         : std::max(1, core_count() / ranks);
-  const int workers = own_rank ? 1 : ranks;
+                         : std::max(1, core_count() / workers);
   for (int i = 0; i < workers; ++i)
     workers_.push_back(std::make_unique<comm::JobThread>(worker_settings(threads_)));
 }
 
 void Executor::run(MiniBatchState& state, Phase phase) {
   if (in_caller_) return run_here(state, phase);
+  if (one_thread_) return run_on(0, [&] { run_here(state, phase); });
   run_on_all([&](int rank) { run_rank(state, rank, phase); });
   if (auto failure = state.transport->failure()) std::rethrow_exception(failure);
 }
@@ -193,7 +207,7 @@ void Executor::run_on(int rank, const std::function<void()>& job) {
   std::exception_ptr failure;
   std::latch done(1);
   const CallersState state(devices_);
-  workers_.at(own_rank_ ? 0 : rank)->add([&] {
+  worker_of(rank).add([&] {
     failure = state.run(job);
     done.count_down();
   });
@@ -213,7 +227,7 @@ void Executor::run_on_all(const std::function<void(int rank)>& job) {
   {
     std::lock_guard lock(hand_out_);
     for (int rank = 0; rank < ranks_; ++rank) {
-      workers_[rank]->add([&, rank] {
+      worker_of(rank).add([&, rank] {
         failures[rank] = state.run([&] { job(rank); });
         done.count_down();
       });

@@ -15,14 +15,22 @@ namespace trestle::pipeline {
 // later.
 enum class Phase { Both, Forward, Backward };
 
+// Whether other pipelines hold the same stages (PipelineOptions::replicas).
+enum class Replicated { No, Yes };
+
 // Runs each rank's list of actions.
 class Executor {
  public:
-  // One worker thread a rank, with `threads` intra-op threads; 0 = the cores divided by the ranks.
-  // If all devices are the plain cpu there are no workers: the calling thread runs the actions of
-  // all ranks, each as soon as its inputs are there. With `own_rank`, only that rank's actions run
-  // in this process; 0 threads = those of the calling thread.
-  Executor(int ranks, const StageList& stages, int threads, std::optional<int> own_rank);
+  // One worker thread a rank, with `threads` intra-op threads; 0 = the cores divided by the
+  // workers. With `own_rank`, only that rank's actions run in this process; 0 threads = those of
+  // the calling thread.
+  // One thread runs the actions of all ranks, each as soon as its inputs are there:
+  // - the calling thread, if all devices are the plain cpu;
+  // - one worker, if the stages are replicated and several ranks share a device. The backwards of a
+  //   device run in one thread, where they wait for the other replicas' collectives. All replicas
+  //   therefore need one order of the backwards, which several workers would leave to timing.
+  Executor(const std::vector<int>& rank_of_stage, const StageList& stages, int threads,
+           std::optional<int> own_rank, Replicated replicated);
 
   // Runs one phase of the state's table. Returns when all ranks are done. If one fails, all others
   // are cancelled and the first failure is thrown: it keeps its type, and its message gains stage,
@@ -36,22 +44,26 @@ class Executor {
   // Runs `job` on a rank's worker, or in the calling thread if there are no workers. Throws what
   // `job` throws.
   void run_on(int rank, const std::function<void()>& job);
-  // Runs job(rank) on all workers at the same time; without workers, one after the other. Over
-  // ranks both functions run only the own rank's jobs.
+  // Runs job(rank) on all workers at the same time; in one thread, one after the other. Over ranks
+  // both functions run only the own rank's jobs.
   void run_on_all(const std::function<void(int rank)>& job);
 
   int ranks() const { return ranks_; }
+  // Whether one thread runs the actions of all ranks.
+  bool one_thread() const { return one_thread_; }
   // Intra-op threads of an action that sets no number.
   int threads() const { return threads_; }
 
  private:
   void run_own(MiniBatchState& state, Phase phase);
+  comm::JobThread& worker_of(int rank) { return *workers_.at(workers_.size() == 1 ? 0 : rank); }
 
   int ranks_;
   std::optional<int> own_rank_;
   int threads_ = 0;
   std::vector<at::Device> devices_;
-  bool in_caller_;       // there are no workers
+  bool in_caller_;  // there are no workers
+  bool one_thread_;
   std::mutex hand_out_;  // so that all workers get the runs of two threads in one order
   std::recursive_mutex callers_turn_;
   std::vector<std::unique_ptr<comm::JobThread>> workers_;

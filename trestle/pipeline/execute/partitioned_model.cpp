@@ -65,10 +65,6 @@ StageList make_stages(const nn::Graph& graph, const Cut& cut, const std::vector<
   return {static_cast<int>(cut.stages.size()), std::move(stages)};
 }
 
-int rank_count(const std::vector<int>& rank_of_stage) {
-  return *std::max_element(rank_of_stage.begin(), rank_of_stage.end()) + 1;
-}
-
 template <class Get>
 NamedTensors named_of(const std::vector<nn::Layer>& layers, Get get) {
   NamedTensors all;
@@ -99,12 +95,12 @@ PartitionedModel::PartitionedModel(nn::Graph model, const std::vector<int>& bala
                                    const std::vector<Device>& devices,
                                    const std::vector<int>& rank_of_stage, int threads,
                                    at::MemoryFormat format, int checkpoint_segments,
-                                   std::optional<int> own_rank)
+                                   std::optional<int> own_rank, Replicated replicated)
     : graph(std::move(model)),
       cut(pipeline::cut(graph, balance)),
       stages(
           make_stages(graph, cut, devices, format, rank_of_stage, checkpoint_segments, own_rank)),
-      executor(rank_count(rank_of_stage), stages, threads, own_rank),
+      executor(rank_of_stage, stages, threads, own_rank, replicated),
       one_device_each(one_virtual_device_each(stages, rank_of_stage)),
       can_lend_cores(one_device_each && !own_rank) {}
 

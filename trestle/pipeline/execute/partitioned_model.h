@@ -24,7 +24,7 @@ class PartitionedModel {
   PartitionedModel(nn::Graph model, const std::vector<int>& balance,
                    const std::vector<Device>& devices, const std::vector<int>& rank_of_stage,
                    int threads, at::MemoryFormat format, int checkpoint_segments = 0,
-                   std::optional<int> own_rank = {});
+                   std::optional<int> own_rank = {}, Replicated replicated = Replicated::No);
 
   const nn::Graph graph;
   const Cut cut;

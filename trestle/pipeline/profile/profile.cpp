@@ -143,7 +143,7 @@ void measure_routes(const PartitionedModel& model, simulate::Costs& costs) {
   }
 }
 
-// Which stages share a device, and whether one thread runs all ranks (see Executor).
+// Which stages share a device, and whether one thread runs all ranks.
 void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
   std::vector<at::Device> devices;
   for (const auto& stage : model.stages) {
@@ -151,8 +151,7 @@ void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
     costs.device_of_stage.push_back(static_cast<int>(found - devices.begin()));
     if (found == devices.end()) devices.push_back(stage.device());
   }
-  if (std::all_of(devices.begin(), devices.end(), [](auto device) { return device.is_cpu(); }))
-    costs.concurrency = simulate::Concurrency::OneThread;
+  if (model.executor.one_thread()) costs.concurrency = simulate::Concurrency::OneThread;
 }
 
 // All ranks at the same time, as in a step; the stages of one worker one after the other.
