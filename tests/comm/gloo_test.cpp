@@ -169,6 +169,33 @@ TEST(Gloo, SendsMessagesWithoutFingerprint) {
   });
 }
 
+// Gloo closes the connections after a time-out; the reason that the rank then gives reaches all.
+TEST(Gloo, WaitForLetsTheRankGiveTheReason) {
+  const auto processes = run_rank_processes(2, [] {
+    World world = init({.deadline = 30s});
+    const comm::Group group = world.group().with_check(comm::Check::Off);
+    at::Tensor tensor = torch::full({2}, static_cast<double>(world.rank()));
+    comm::Work in_time = world.rank() == 1 ? group.send(tensor, 0, 1) : group.receive(tensor, 1, 1);
+    EXPECT_TRUE(in_time.wait_for(10s));
+    EXPECT_EQ(tensor[0].item<float>(), 1.0F);
+    comm::Work late = group.receive(tensor, 1 - world.rank(), 2);
+    try {
+      if (world.rank() == 1) {
+        late.wait();
+      } else {
+        EXPECT_FALSE(late.wait_for(300ms));
+        group.fail("rank 1 is too late for me");
+        group.receive(tensor, 1, 3).wait();
+      }
+      ADD_FAILURE() << "no error";
+    } catch (const RankError& error) {
+      EXPECT_NE(std::string(error.what()).find("too late for me"), std::string::npos)
+          << error.what();
+    }
+  });
+  for (const auto& process : processes) EXPECT_EQ(process.exit_code, 0) << process.output;
+}
+
 TEST(Gloo, AllowsRanksToEndAtDifferentTimes) {
   run_gloo_ranks(3, [](World& world) {
     world.group().barrier();

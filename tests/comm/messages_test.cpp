@@ -45,6 +45,24 @@ TEST(Messages, WorkIsNotDoneBeforePeerTakesPart) {
   comm::Work().wait();
 }
 
+TEST(Messages, WaitForEndsAfterItsTime) {
+  run_ranks(2, [](World& world) {
+    const comm::Group group = world.group();
+    at::Tensor tensor = torch::full({2}, static_cast<double>(world.rank()));
+    if (world.rank() == 1) {
+      group.barrier();
+      EXPECT_TRUE(group.send(tensor, 0).wait_for(10s));
+      return;
+    }
+    comm::Work work = group.receive(tensor, 1);
+    EXPECT_FALSE(work.wait_for(20ms));
+    group.barrier();
+    EXPECT_TRUE(work.wait_for(10s));
+    EXPECT_EQ(tensor[0].item<float>(), 1.0F);
+  });
+  EXPECT_TRUE(comm::Work().wait_for(0ms));
+}
+
 // A pipeline's messages are unchecked; its tags must not collide with a program's.
 TEST(Messages, CheckedAndUncheckedMessagesNeverMatch) {
   const auto exchange = [](World& world) {

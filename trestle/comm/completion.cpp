@@ -45,6 +45,16 @@ void Completion::wait() {
   failed->raise();
 }
 
+bool Completion::wait_for(std::chrono::milliseconds time) {
+  {
+    std::unique_lock lock(mutex_);
+    const auto end = [&] { return is_finished_; };
+    if (time < deadline_ && !finished_.wait_for(lock, time, end)) return false;
+  }
+  wait();
+  return true;
+}
+
 bool Completion::done() {
   const std::lock_guard lock(mutex_);
   return is_finished_;

@@ -21,6 +21,7 @@ class Work::State {
   State& operator=(const State&) = delete;
 
   virtual void wait() = 0;
+  virtual bool wait_for(std::chrono::milliseconds time) = 0;
   virtual bool done() = 0;
 };
 
@@ -41,6 +42,7 @@ class Completion : public Work::State {
              std::function<std::string()> late);
 
   void wait() override;
+  bool wait_for(std::chrono::milliseconds time) override;
   bool done() override;
 
   // Only the first call has an effect. It runs the action of then(), without a lock, before any

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 namespace trestle::comm {
@@ -22,6 +23,9 @@ class Work {
   // also from their start). Throws RankError if another rank failed or called a different
   // operation. Either ends the world's communication. May be called again, and from another thread.
   void wait();
+  // The same, but waits at most for `time`; then returns false, and the caller must fail the world
+  // (Group::fail): the backend may have closed the group's connections.
+  bool wait_for(std::chrono::milliseconds time);
   // Whether it is done, with or without an error. For a message without a check it may turn true
   // with a short delay.
   bool done() const;

@@ -114,6 +114,12 @@ std::optional<std::string> compare_pieces(const BackendContext& context, const R
 
 }  // namespace
 
+bool is_timeout(const std::exception& error) {
+  const std::string_view message = error.what();
+  return message.find("Timed out waiting") != std::string_view::npos ||
+         message.find("timed out") != std::string_view::npos;
+}
+
 void wait_for(c10d::Work& work, std::chrono::milliseconds deadline) {
   if (!work.wait(deadline)) throw std::runtime_error("the operation was aborted");
 }

@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,9 @@ void execute(const BackendContext& context, Request& request);
 
 // Executes a request on GPU tensors with the backend's own collectives.
 void execute_on_gpu(const BackendContext& context, Request& request);
+
+// Whether an exception of the backend means that a wait took too long.
+bool is_timeout(const std::exception& error);
 
 // Waits, at most until the deadline; throws if the wait was aborted.
 void wait_for(c10d::Work& work, std::chrono::milliseconds deadline);

@@ -72,14 +72,13 @@ Failed BackendConnection::failure_from(const std::exception& error, const Finger
                                        int peer) {
   const auto& [rank, ranks, deadline, control] = place();
   if (const auto known = control->failure_with_stall_note()) return {Failed::How::Rank, *known};
-  const std::string message = error.what();
-  if (message.find("Timed out waiting") != std::string::npos ||
-      message.find("timed out") != std::string::npos) {
+  if (is_timeout(error)) {
     const std::string reason =
         control->with_stall_note(deadline_message(deadline, late(print, peer)));
     control->fail(reason);
     return {Failed::How::Deadline, reason};
   }
+  const std::string message = error.what();
   ControlPlane::Broken broken{.rank = ranks[static_cast<std::size_t>(rank)],
                               .call = describe(print),
                               .error = message.substr(0, message.find('\n'))};

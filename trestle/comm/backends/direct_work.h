@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -26,6 +27,7 @@ class DirectWork : public Work::State {
   ~DirectWork() override;
 
   void wait() override;
+  bool wait_for(std::chrono::milliseconds time) override;
   // The backend has no such query: the first call hands the work to the keeper thread.
   bool done() override;
 
@@ -41,7 +43,10 @@ class DirectWork : public Work::State {
     std::atomic<bool> is_finished = false;
     std::optional<Failed> failed;
   };
-  static void finish(BackendConnection& connection, Message& message);
+  enum class Late { Fails, Stays };
+  // Waits at most for `time`. `late`: whether the message fails then, or stays unfinished.
+  static void finish(BackendConnection& connection, Message& message,
+                     std::chrono::milliseconds time, Late late);
   void give_to_keeper();
 
   const std::shared_ptr<BackendConnection> connection_;
