@@ -115,6 +115,27 @@ TEST(RanksFailures, NameLateRankAndItsLastAction) {
   EXPECT_THAT(all[1], HasSubstr("rank 0 waited 300 ms"));
 }
 
+// From the second step on a rank waits for a message like the last one by itself.
+TEST(RanksFailures, NameRankThatIsLateInALaterStep) {
+  const support::WatchDog watch("late rank in a later step");
+  const auto all = messages_of_ranks(2, [](World& world) {
+    int calls = 0;
+    const auto sleep = [&] {
+      if (++calls > 4) std::this_thread::sleep_for(800ms);
+    };
+    PipelineOptions options = in_group(world, {.balance = {1, 2}, .micro_batches = 2});
+    options.deadline = 300ms;
+    Pipeline pipeline(trained(world.rank() == 1 ? std::function<void()>(sleep) : nullptr), options);
+    const at::Tensor x = torch::ones({4, 4});
+    for (int step = 0; step < 3; ++step)
+      pipeline.step(world.rank() == 0 ? x : at::Tensor(), world.rank() == 1 ? x : at::Tensor(),
+                    nn::mean_squared_error());
+  });
+  EXPECT_THAT(all[0], AllOf(HasSubstr("rank 0 waited 300 ms for the gradient of micro-batch"),
+                            HasSubstr("from rank 1, which"), HasSubstr("in stage 0")));
+  EXPECT_THAT(all[1], HasSubstr("rank 0 waited 300 ms"));
+}
+
 // A rank with nothing to receive waits until its sent messages are taken.
 TEST(RanksFailures, NameRankThatDoesNotReceive) {
   const support::WatchDog watch("messages that nobody takes");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tests/pipeline/over_ranks.h"
 #include "tests/pipeline/support.h"
 #include "tests/support/virtual_environment.h"
 #include "trestle/comm/threads/spawn.h"
@@ -40,6 +41,11 @@ TEST(RanksMessages, LeaveAllTagsToProgram) {
     for (int tag = 0; tag < tags; ++tag)
       EXPECT_TRUE(received[static_cast<std::size_t>(tag)].eq(tag).all().item<bool>()) << tag;
   });
+}
+
+TEST(RanksMessages, GrowAndShrinkFromCallToCall) {
+  const support::WatchDog watch("messages of changing size");
+  spawn(2, support::expect_plain_numbers_for_changing_messages);
 }
 
 // A thread reads the message before the action that takes it.

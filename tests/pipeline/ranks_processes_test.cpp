@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "tests/pipeline/over_ranks.h"
 #include "tests/pipeline/plain_training.h"
 #include "tests/pipeline/rank_plans.h"
 #include "tests/pipeline/rank_profiles.h"
@@ -90,6 +91,40 @@ TEST(RankProcesses, UpdateWeightsToBitsOfOneProcess) {
     plain::expect_same(
         expected, plain::train(pipeline, training, world.rank() == 0, world.rank() == 1), 1e-300);
   });
+}
+
+TEST(RankProcesses, MessagesGrowAndShrinkFromCallToCall) {
+  testing::run_process_ranks(2, support::expect_plain_numbers_for_changing_messages);
+}
+
+// Gloo closes the connections of a receive that took too long. Both ranks still have the reason.
+TEST(RankProcesses, NameRankThatIsLateInALaterStep) {
+  const auto processes = testing::run_rank_processes(2, [] {
+    World world = init({.deadline = std::chrono::seconds(30)});
+    int calls = 0;
+    nn::Layers net(nn::Seed{3});
+    net.add("first", [] { return torch::nn::Linear(4, 4); });
+    net.add("second", [&](at::Tensor x) {
+      if (++calls > 4) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      return x.tanh();
+    });
+    PipelineOptions options{.balance = {1, 1}, .micro_batches = 2};
+    options.group = world.group();
+    options.deadline = std::chrono::milliseconds(500);
+    Pipeline pipeline(net, options);
+    const at::Tensor x = torch::ones({4, 4});
+    try {
+      for (int step = 0; step < 3; ++step)
+        pipeline.step(world.rank() == 0 ? x : at::Tensor(), world.rank() == 1 ? x : at::Tensor(),
+                      nn::mean_squared_error());
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 0 waited 500 ms for the gradient of micro"),
+                std::string::npos)
+          << error.what();
+    }
+  });
+  for (const auto& process : processes) EXPECT_EQ(process.exit_code, 0) << process.output;
 }
 
 TEST(RankProcesses, ReportMissingBackward) {

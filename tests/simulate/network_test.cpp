@@ -108,6 +108,24 @@ TEST(Network, RankRequestsTheTensorsOfAMessage) {
   EXPECT_EQ(event_of(simulate(lowered, costs), "1F0").begin, 1.25);
 }
 
+// A whole message takes the link as long as its bytes do, and waits for no request. One that is not
+// whole is fetched beside it.
+TEST(Network, WholeMessageNeedsNoRequest) {
+  const Schedule lowered = gpipe_with(2, 2, {{0, 1, true, "skip"}});
+  Costs costs = over_hosts(lowered, {.bandwidth = 100, .latency = 0.25});
+  costs.transfer_mode = TransferMode::Prefetch;
+  costs.network->first_part = 0;
+  costs.network->in_first_part = 50;
+  const Timeline whole = simulate(lowered, costs);
+  EXPECT_EQ(event_of(whole, "1RECV_F0").begin, 1.75);
+  EXPECT_EQ(event_of(whole, "1RECV_SKIP0:r1").begin, 2.25);
+  costs.routes[1].bytes = 51;
+  const Timeline mixed = simulate(lowered, costs);
+  EXPECT_EQ(event_of(mixed, "1RECV_F0").begin, 1.75);
+  EXPECT_GT(event_of(mixed, "1RECV_SKIP0:r1").begin, 2.5);  // a request and an answer
+  EXPECT_EQ(event_of(mixed, "1RECV_F1").begin, 2.75);
+}
+
 // With 1F1B both directions carry tensors. A request leaves after what its rank sent before.
 TEST(Network, RequestWaitsForWhatItsHostSends) {
   const Schedule lowered = lower(schedule::generate("1f1b", {.stages = 2, .micro_batches = 2}), {});

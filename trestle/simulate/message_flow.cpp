@@ -36,8 +36,18 @@ std::size_t MessageFlow::place(const Transfer& transfer) const {
          (transfer.way == Way::Gradient ? 1 : 0);
 }
 
-void MessageFlow::expect(int rank, std::vector<std::size_t> places) {
-  receivers_[static_cast<std::size_t>(rank)].order = std::move(places);
+Transfer MessageFlow::transfer_at(std::size_t place) const {
+  const auto micro_batches = static_cast<std::size_t>(schedule_.micro_batches);
+  return {.route = static_cast<int>(place / 2 / micro_batches),
+          .micro_batch = static_cast<int>(place / 2 % micro_batches),
+          .way = place % 2 == 1 ? Way::Gradient : Way::Activation};
+}
+
+void MessageFlow::expect(int rank, const std::vector<std::size_t>& places) {
+  auto& order = receivers_[static_cast<std::size_t>(rank)].order;
+  for (std::size_t position = 0; position < places.size(); ++position)
+    if (!is_whole(path(transfer_at(places[position]))))
+      order.push_back({.place = places[position], .position = position});
 }
 
 MessageFlow::Path MessageFlow::path(const Transfer& transfer) const {
@@ -80,7 +90,8 @@ double MessageFlow::hold(const Message& message, const Path& path) {
 }
 
 // The same for its first part.
-double MessageFlow::hold_first_part(const Path& path) {
+double MessageFlow::hold_first_part(const Message& message, const Path& path) {
+  if (is_whole(path) && path.bytes > costs_.network->first_part) return hold(message, path);
   return ports_.hold_shortly(loads(path, static_cast<double>(costs_.network->first_part)),
                              events_.now()) +
          costs_.network->link.latency;
@@ -104,10 +115,12 @@ void MessageFlow::send(const Transfer& transfer, const Action& what, int rank) {
     const double arrival = path.loads.empty() ? events_.now() + path.seconds : hold(message, path);
     return events_.at(arrival, [this, at] { arrive(at); });
   }
+  const double first = path.loads.empty() ? events_.now() : hold_first_part(message, path);
+  if (is_whole(path))
+    return events_.at(first + (path.loads.empty() ? path.seconds : 0), [this, at] { arrive(at); });
   const auto& route = schedule_.routes[static_cast<std::size_t>(transfer.route)];
   const int to = transfer.way == Way::Activation ? route.to_stage : route.from_stage;
   const int receiver = schedule_.rank_of_stage[static_cast<std::size_t>(to)];
-  const double first = path.loads.empty() ? events_.now() : hold_first_part(path);
   events_.at(first, [this, at, receiver] {
     messages_[at].sent = true;
     fetch(receiver);
@@ -116,11 +129,9 @@ void MessageFlow::send(const Transfer& transfer, const Action& what, int rank) {
 
 void MessageFlow::fetch(int rank) {
   Receiver& receiver = receivers_[static_cast<std::size_t>(rank)];
-  if (receiver.fetching || receiver.fetched == receiver.order.size() ||
-      receiver.fetched > receiver.taken + prefetched)
-    return;
-  const std::size_t at = receiver.order[receiver.fetched];
-  if (!messages_[at].sent) return;
+  if (receiver.fetching || receiver.fetched == receiver.order.size()) return;
+  const auto [at, position] = receiver.order[receiver.fetched];
+  if (position > receiver.taken + prefetched || !messages_[at].sent) return;
   receiver.fetching = true;
   fetch_tensors(at, rank);
 }
@@ -135,7 +146,6 @@ void MessageFlow::fetch_tensors(std::size_t at, int receiver) {
   };
   const Path path = this->path(messages_[at].transfer);
   if (path.loads.empty()) return events_.at(events_.now() + path.seconds, done);
-  if (path.bytes <= costs_.network->in_first_part) return events_.at(events_.now(), done);
   events_.at(hold_request(path),
              [this, at, path, done] { events_.at(hold(messages_[at], path), done); });
 }

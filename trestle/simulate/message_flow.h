@@ -15,9 +15,10 @@ namespace trestle::simulate {
 // Costs::network. All replicas send at the same time, and ranks of one host share its port.
 //
 // With TransferMode::Prefetch a message travels as the ranks of a pipeline send it. Its first part
-// leaves at once. Its tensors leave when the receiver's request for them has arrived, one latency
-// after the receiver is ready: it fetches one message at a time, in the order of their use, and at
-// most two more than the rank has taken. With another mode a message leaves as a whole, at once.
+// leaves at once; in a whole message it holds all tensors. Other tensors leave when the receiver's
+// request for them has arrived, one latency after the receiver is ready: it fetches one message at
+// a time, in the order of their use, and at most two more than the rank has taken. With another
+// mode a message leaves as a whole, at once.
 class MessageFlow {
  public:
   // Calls wake(rank) when what take() or has() waited for has arrived.
@@ -26,7 +27,7 @@ class MessageFlow {
 
   std::size_t place(const schedule::Transfer& transfer) const;
   // The messages that a rank takes, in the order of their use. Before the step.
-  void expect(int rank, std::vector<std::size_t> places);
+  void expect(int rank, const std::vector<std::size_t>& places);
 
   // `what` sends this message now.
   void send(const schedule::Transfer& transfer, const schedule::Action& what, int rank);
@@ -51,8 +52,12 @@ class MessageFlow {
     schedule::Action what;        // the SEND
     int sender = 0;
   };
+  struct Fetch {
+    std::size_t place;
+    std::size_t position;  // among all messages that the rank takes
+  };
   struct Receiver {
-    std::vector<std::size_t> order;
+    std::vector<Fetch> order;  // of the messages that are not whole
     std::size_t fetched = 0, taken = 0;
     bool fetching = false;
   };
@@ -65,7 +70,10 @@ class MessageFlow {
   Path path(const schedule::Transfer& transfer) const;
   static std::vector<PortLoad> loads(const Path& path, double bytes);
   double hold(const Message& message, const Path& path);
-  double hold_first_part(const Path& path);
+  // Whether all tensors travel with the first part.
+  bool is_whole(const Path& path) const { return path.bytes <= costs_.network->in_first_part; }
+  schedule::Transfer transfer_at(std::size_t place) const;
+  double hold_first_part(const Message& message, const Path& path);
   double hold_request(const Path& path);
   void arrive(std::size_t place);
   // Begins to fetch the receiver's next message if it can.

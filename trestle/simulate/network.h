@@ -48,9 +48,12 @@ struct Network {
   std::vector<std::vector<int>> hosts;
   std::vector<StageTraffic> stages = {};  // for each stage; empty = no data parallelism
   // With TransferMode::Prefetch: the bytes that a message begins with, and how many bytes of its
-  // tensors fit into them.
+  // tensors can travel with them. If these need more room than `first_part`, it grows.
   Bytes first_part = 4096;
   Bytes in_first_part = 3584;
 };
+
+// Network::in_first_part of ranks on plain CPUs.
+inline constexpr Bytes in_first_part_on_cpu = 255 * 1024;
 
 }  // namespace trestle::simulate

@@ -36,7 +36,7 @@ std::vector<Step> RankPrograms::of_rank(int rank) {
     take_inputs(action, posted, order);
     add(action);
   }
-  messages_.expect(rank, std::move(order));
+  messages_.expect(rank, order);
   return std::move(steps_);
 }
 

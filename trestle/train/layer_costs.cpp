@@ -170,6 +170,11 @@ static bool stages_apart(const recipe::Recipe::Mesh& mesh) {
   return mesh.parts() == 1 || mesh.pipeline > 1;
 }
 
+static bool is_on_cpu(const LayerCosts& costs) {
+  return std::all_of(costs.devices.begin(), costs.devices.end(),
+                     [](const std::string& device) { return device == "cpu"; });
+}
+
 static void size_stages(const recipe::Recipe& recipe, const LayerCosts& costs,
                         const std::vector<int>& balance, simulate::Costs* sized) {
   std::size_t layer = 0;
@@ -193,10 +198,8 @@ plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& cost
       plan::costs_of_cut(costs.profile, balance,
                          {.optimizer_states = costs.sizes.optimizer_states,
                           .whole_batch_loss_over = whole ? costs.sizes.micro_batches : 0});
-  bool all_cpu = true;
-  for (const std::string& device : costs.devices) all_cpu = all_cpu && device == "cpu";
   cut.costs.device_of_stage = device_numbers(costs);
-  if (all_cpu || !stages_apart(recipe.mesh))
+  if (is_on_cpu(costs) || !stages_apart(recipe.mesh))
     cut.costs.concurrency = simulate::Concurrency::OneThread;
   size_stages(recipe, costs, balance, &cut.costs);
   cut.costs.gradients_at_start = recipe.train.accumulate > 1 || recipe.mesh.parts() > 1;
@@ -262,6 +265,7 @@ static simulate::Network network_on_paper(const recipe::Recipe& recipe, const La
     for (int stage = 0; stage < static_cast<int>(balance.size()); ++stage)
       network.hosts.back().push_back(replica / row + (apart ? stage * parts / row : 0));
   }
+  if (is_on_cpu(costs)) network.in_first_part = simulate::in_first_part_on_cpu;
   if (parts == 1) return network;
   std::size_t first = 0;
   for (std::size_t stage = 0; stage < balance.size(); ++stage) {

@@ -174,9 +174,17 @@ void predict_times(const Pipeline& pipeline, Prediction* prediction) {
 }
 
 // The link between hosts, and where the stages of each replica are.
-simulate::Network network_of(const RunNetwork& found, const std::vector<StageFacts>& stages) {
+bool is_on_cpu(const Pipeline& pipeline) {
+  for (int stage = 0; stage < pipeline.stage_count(); ++stage)
+    if (pipeline.has_stage(stage) && !pipeline.device(stage).torch.is_cpu()) return false;
+  return true;
+}
+
+simulate::Network network_of(const RunNetwork& found, const std::vector<StageFacts>& stages,
+                             bool on_cpu) {
   simulate::Network network{
       .link = found.measured ? found.link : simulate::without_headers(found.link), .hosts = {}};
+  if (on_cpu) network.in_first_part = simulate::in_first_part_on_cpu;
   network.hosts.resize(stages.at(0).hosts.size());
   for (const StageFacts& stage : stages)
     for (std::size_t replica = 0; replica < network.hosts.size(); ++replica)
@@ -231,7 +239,7 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
     const std::optional<RunNetwork> network = find_network(recipe.mesh, ranks);
     const std::vector<StageFacts> stages = facts_of_stages(recipe, pipeline, ranks, network);
     if (network) {
-      prediction.costs.network = network_of(*network, stages);
+      prediction.costs.network = network_of(*network, stages, is_on_cpu(pipeline));
       prediction.network = network->words();
     }
     const int states = optimizer_state_factor(recipe.optimizer);

@@ -21,6 +21,8 @@
 #include "trestle/pipeline/profile/profile_memory.h"
 #include "trestle/pipeline/profile/profile_optimizer.h"
 #include "trestle/pipeline/profile/profile_over_ranks.h"
+#include "trestle/pipeline/transport/message_header.h"
+#include "trestle/simulate/network.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -121,6 +123,9 @@ void raise_bytes(simulate::Costs& costs, const simulate::Costs& least) {
   for (std::size_t r = 0; r < costs.routes.size(); ++r)  // its graph may save less of a message
     costs.routes[r].saved = std::min(costs.routes[r].saved, least.routes[r].saved);
 }
+
+// The simulator counts on it, with room for a description.
+static_assert(simulate::in_first_part_on_cpu + 1024 <= Bytes{most_first_part_bytes});
 
 // Times one message of each route between two devices of this process, as a channel copies it.
 void measure_routes(const PartitionedModel& model, simulate::Costs& costs) {

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -78,17 +79,23 @@ int DistributedTransport::receiver_of(const Transfer& transfer) const {
 
 void DistributedTransport::expect(int, std::vector<Expected> receives) {
   if (receives.empty()) return;
-  std::vector<Posted> posted;
-  for (const auto& expected : receives) {
-    Posted& one = posted.emplace_back();
-    one.expected = expected;
-    one.first = at::empty({static_cast<std::int64_t>(first_part_bytes)}, at::kByte);
-    one.work = link_->receive(one.first, sender_of(expected.transfer), tag_of(expected.transfer));
+  std::vector<Posted> posted;  // for the link's thread
+  for (std::size_t place = 0; place < receives.size(); ++place) {
+    const Transfer& transfer = receives[place].transfer;
+    const int from = sender_of(transfer), tag = tag_of(transfer);
+    Posted one{.expected = receives[place], .place = place};
+    one.first = link_->first_parts().to_receive(from, tag);
+    one.work = link_->receive(one.first, from, tag);
+    if (link_->first_parts().comes_whole(from, tag))
+      posted_.insert_or_assign(slot_of(transfer), std::move(one));
+    else
+      posted.push_back(std::move(one));
   }
   {
     const std::lock_guard lock(mutex_);
     taken_ = 0;
-    expected_ = posted.size();
+    expected_ = receives.size();
+    if (posted.empty()) return;
     ++jobs_;
   }
   link_->in_background([this, posted = std::move(posted)]() mutable {
@@ -101,22 +108,23 @@ void DistributedTransport::expect(int, std::vector<Expected> receives) {
 
 void DistributedTransport::receive_all(std::vector<Posted> posted) {
   try {
-    for (std::size_t i = 0; i < posted.size(); ++i) {
+    for (Posted& one : posted) {
       {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return i <= taken_ + prefetched || failure_ != nullptr; });
+        changed_.wait(lock,
+                      [&] { return one.place <= taken_ + prefetched || failure_ != nullptr; });
         if (failure_) return;
       }
       Message message;
       std::exception_ptr out_of_memory;
       try {
-        message = read(posted[i]);
+        message = read(one);
       } catch (const c10::OutOfMemoryError&) {  // receive() throws it, with the action's name
         out_of_memory = std::current_exception();
       }
       {
         const std::lock_guard lock(mutex_);
-        Slot& slot = slots_.at(slot_of(posted[i].expected.transfer));
+        Slot& slot = slots_.at(slot_of(one.expected.transfer));
         slot.message = std::move(message);
         slot.out_of_memory = out_of_memory;
         slot.full = true;
@@ -151,7 +159,7 @@ Message DistributedTransport::read(Posted& posted) {
   } else {
     values = read_description(description_in(bytes, first), first.values);
   }
-  std::vector<at::Tensor> tensors = tensors_of_first_part(bytes, first, values);
+  std::vector<at::Tensor> tensors = tensors_of_first_part(posted.first, first, values);
   std::vector<comm::Work> works;
   Message message;
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -169,6 +177,8 @@ Message DistributedTransport::read(Posted& posted) {
     }
   }
   for (auto& work : works) work.wait();
+  link_->first_parts().received(from, tag, first.next_first_bytes,
+                                works.empty() && !first.description_follows);
   posted.first.reset();
   return message;
 }
@@ -178,13 +188,21 @@ void DistributedTransport::send(const Transfer& transfer, Message message, at::D
   if (to == link_->rank()) return local_.send(transfer, std::move(message), producer);
   device::synchronize(producer);
   const int tag = tag_of(transfer);
-  const PackedMessage packed = pack(id_of(transfer), message);
+  const PackedMessage packed =
+      pack(id_of(transfer), message, link_->first_parts().to_send(to, tag));
+  link_->first_parts().sent(to, tag, packed.next_first_bytes);
   for (const auto& entry : message) {
     if (entry.value.defined()) link_->count_sent(static_cast<Bytes>(entry.value.nbytes()));
   }
   message.clear();
   std::vector<comm::Work> works;
   works.push_back(link_->send(packed.first, to, tag));
+  if (packed.rest.empty()) {
+    const std::lock_guard lock(mutex_);
+    ++in_flight_[to];
+    sent_.emplace_back(to, std::move(works.front()));
+    return;
+  }
   for (const auto& tensor : packed.rest) works.push_back(link_->send(tensor, to, tag));
   {
     const std::lock_guard lock(mutex_);
@@ -202,6 +220,8 @@ void DistributedTransport::send(const Transfer& transfer, Message message, at::D
 
 Message DistributedTransport::receive(const Transfer& transfer, at::Device consumer) {
   if (sender_of(transfer) == link_->rank()) return local_.receive(transfer, consumer);
+  if (auto posted = posted_.extract(slot_of(transfer)))
+    return receive_here(std::move(posted.mapped()));
   Slot& slot = slots_.at(slot_of(transfer));
   std::unique_lock lock(mutex_);
   const bool in_time =
@@ -214,6 +234,28 @@ Message DistributedTransport::receive(const Transfer& transfer, at::Device consu
   if (slot.out_of_memory) std::rethrow_exception(slot.out_of_memory);
   slot.full = false;
   Message message = std::exchange(slot.message, {});
+  ++taken_;
+  changed_.notify_all();
+  return message;
+}
+
+// In the rank's own thread.
+Message DistributedTransport::receive_here(Posted posted) {
+  if (failure()) throw Cancelled{};
+  Message message;
+  bool in_time = false;
+  try {
+    in_time = posted.work.wait_for(deadline_);
+    if (in_time) message = read(posted);
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (...) {
+    cancel(std::current_exception());
+    throw Cancelled{};
+  }
+  if (!in_time)
+    throw DeadlineError(missed_deadline(posted.expected.transfer), {.rank = link_->rank()});
+  const std::lock_guard lock(mutex_);
   ++taken_;
   changed_.notify_all();
   return message;
@@ -233,14 +275,35 @@ void DistributedTransport::give_norms(int rank, std::vector<gradient_norm::Stage
 }
 
 void DistributedTransport::flush(int) {
+  const auto end = std::chrono::steady_clock::now() + deadline_;
+  wait_for_sent(end);
   std::unique_lock lock(mutex_);
   const bool in_time =
-      changed_.wait_for(lock, deadline_, [&] { return in_flight_.empty() || failure_ != nullptr; });
+      changed_.wait_until(lock, end, [&] { return in_flight_.empty() || failure_ != nullptr; });
   if (failure_) throw Cancelled{};
-  if (in_time) return;
+  if (in_time) return link_->first_parts().all_sent();
   const std::map<int, std::size_t> left = in_flight_;
   lock.unlock();
   throw DeadlineError(undelivered(left), {.rank = link_->rank()});
+}
+
+// Returns early if a message is late: flush() then finds it in flight.
+void DistributedTransport::wait_for_sent(std::chrono::steady_clock::time_point end) {
+  std::unique_lock lock(mutex_);
+  auto sent = std::exchange(sent_, {});
+  lock.unlock();
+  try {
+    for (auto& [to, work] : sent) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          end - std::chrono::steady_clock::now());
+      if (!work.wait_for(std::max(left, std::chrono::milliseconds(1)))) break;
+      lock.lock();
+      if (--in_flight_[to] == 0) in_flight_.erase(to);
+      lock.unlock();
+    }
+  } catch (...) {
+    fail(std::current_exception());
+  }
 }
 
 void DistributedTransport::finished(int, const schedule::Action& action) {

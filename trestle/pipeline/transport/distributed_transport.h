@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "trestle/pipeline/transport/local_transport.h"
@@ -18,10 +19,12 @@
 namespace trestle::pipeline {
 
 // Between ranks: point to point over a comm::Group. The receives of all first parts are posted when
-// a run begins. A thread of the link reads the messages in the order in which the rank needs them,
-// and receives the rest of each. It stays at most one message ahead of the rank's actions: a
-// message travels while the rank computes, and at most one is buffered. A failure of this rank
-// fails all ranks. Messages between two stages of one rank go through a LocalTransport.
+// a run begins. If the last message of a route and micro-batch was whole in its first part, the
+// rank waits for the next one itself: no other thread wakes up. A thread of the link reads all
+// other messages in the order in which the rank needs them, and receives the rest of each. It stays
+// at most one message ahead of the rank's actions: a message travels while the rank computes, and
+// at most one is buffered. A failure of this rank fails all ranks. Messages between two stages of
+// one rank go through a LocalTransport.
 class DistributedTransport final : public StageTransport {
  public:
   DistributedTransport(std::shared_ptr<RankLink> link, const schedule::Schedule& table,
@@ -51,8 +54,9 @@ class DistributedTransport final : public StageTransport {
   };
   struct Posted {
     Expected expected;
-    at::Tensor first;
-    comm::Work work;
+    std::size_t place = 0;  // among the messages of this run
+    at::Tensor first = {};
+    comm::Work work = {};
   };
   std::size_t slot_of(const Transfer& transfer) const;
   int tag_of(const Transfer& transfer) const;
@@ -62,6 +66,8 @@ class DistributedTransport final : public StageTransport {
   MessageId id_of(const Transfer& transfer) const { return {serial_, transfer}; }
 
   void receive_all(std::vector<Posted> posted);
+  Message receive_here(Posted posted);
+  void wait_for_sent(std::chrono::steady_clock::time_point end);
   Message read(Posted& posted);
   void fail(std::exception_ptr failure);
   std::string missed_deadline(const Transfer& transfer) const;
@@ -76,12 +82,14 @@ class DistributedTransport final : public StageTransport {
   LocalTransport local_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Slot> slots_;                      // [(route, micro-batch, direction)]
-  std::size_t expected_ = 0;                     // messages of this run
-  std::size_t taken_ = 0;                        // of these, those that receive() returned
-  std::map<int, std::size_t> in_flight_;         // [rank] messages that it has not received yet
-  std::vector<gradient_norm::StageNorm> norms_;  // of all ranks, after give_norms()
-  int jobs_ = 0;                                 // in the link's threads
+  std::vector<Slot> slots_;                       // [(route, micro-batch, direction)]
+  std::map<std::size_t, Posted> posted_;          // [slot] messages that the rank itself waits for
+  std::vector<std::pair<int, comm::Work>> sent_;  // whole messages, and the ranks they went to
+  std::size_t expected_ = 0;                      // messages of this run
+  std::size_t taken_ = 0;                         // of these, those that receive() returned
+  std::map<int, std::size_t> in_flight_;          // [rank] messages that it may not have received
+  std::vector<gradient_norm::StageNorm> norms_;   // of all ranks, after give_norms()
+  int jobs_ = 0;                                  // in the link's threads
   std::exception_ptr failure_;
 };
 

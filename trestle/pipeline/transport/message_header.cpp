@@ -16,9 +16,10 @@ namespace trestle::pipeline {
 namespace {
 
 constexpr std::uint32_t magic = 0x4d535254;  // "TRSM"
-constexpr std::uint32_t version = 1;
+constexpr std::uint32_t version = 2;
 constexpr std::size_t most_values = 1U << 16U;
 constexpr std::size_t most_dimensions = 64;
+constexpr std::size_t alignment = 64;  // of a tensor in the first part, as of an allocated one
 
 // The fixed header, in the byte order of the machine: ranks compare theirs when they start.
 struct Fixed {
@@ -26,7 +27,7 @@ struct Fixed {
   std::uint64_t serial;
   std::int32_t route, micro_batch;
   std::uint32_t gradient, follows;
-  std::uint64_t values, description_bytes;
+  std::uint64_t values, description_bytes, next_first_bytes;
 };
 
 // One value of the description. Its sizes and strides follow.
@@ -56,6 +57,8 @@ Record take(std::string_view& bytes) {
   bytes.remove_prefix(sizeof(Record));
   return record;
 }
+
+std::size_t aligned(std::size_t place) { return (place + alignment - 1) / alignment * alignment; }
 
 bool is_sendable(at::ScalarType dtype) {
   return dtype >= at::kByte && dtype < at::ScalarType::NumOptions &&
@@ -142,9 +145,22 @@ struct PlacedValues {
   std::vector<ValueHeader> headers;
   std::vector<at::Tensor> tensors;  // dense
   bool description_follows = false;
+  std::size_t next_first_bytes = first_part_bytes;
 };
 
-PlacedValues place_values(const Message& message) {
+// The size of a first part that holds all tensors.
+std::size_t size_of_whole(const PlacedValues& placed, std::size_t described) {
+  std::size_t size = sizeof(Fixed) + described;
+  for (std::size_t i = 0; i < placed.headers.size(); ++i) {
+    const at::Tensor& tensor = placed.tensors[i];
+    if (tensor.defined() && !tensor.is_cpu()) return first_part_bytes;
+    if (const std::size_t bytes = placed.headers[i].bytes(); bytes > 0)
+      size = aligned(size) + bytes;
+  }
+  return size > most_first_part_bytes ? first_part_bytes : std::max(size, first_part_bytes);
+}
+
+PlacedValues place_values(const Message& message, std::size_t first_bytes) {
   PlacedValues result;
   std::size_t described = 0;
   for (const auto& entry : message) {
@@ -161,37 +177,44 @@ PlacedValues place_values(const Message& message) {
     }
     described += sizeof(FixedValue) + value.sizes.size() * 2 * sizeof(std::int64_t);
   }
-  result.description_follows = sizeof(Fixed) + described > first_part_bytes;
-  std::size_t room =
-      first_part_bytes - sizeof(Fixed) - (result.description_follows ? 0 : described);
+  result.next_first_bytes = size_of_whole(result, described);
+  result.description_follows = sizeof(Fixed) + described > first_bytes;
+  std::size_t end = sizeof(Fixed) + (result.description_follows ? 0 : described);
   for (auto& value : result.headers) {
-    if (value.place != ValueHeader::Place::Follows || value.bytes() > room) continue;
+    if (value.place != ValueHeader::Place::Follows) continue;
+    const std::size_t bytes = value.bytes();
+    if (bytes > 0 && aligned(end) + bytes > first_bytes) continue;
     value.place = ValueHeader::Place::FirstPart;
-    room -= value.bytes();
+    if (bytes > 0) end = aligned(end) + bytes;
   }
   return result;
 }
 
-// Writes first_part_bytes bytes to `begin`.
 void write_first_part(const MessageId& id, const PlacedValues& placed,
-                      const std::string& description, char* begin) {
+                      const std::string& description, const at::Tensor& first) {
   std::string bytes;
-  append(bytes,
-         Fixed{magic, version, id.serial, id.transfer.route, id.transfer.micro_batch,
-               id.transfer.way == Transfer::Way::Gradient ? 1U : 0U,
-               placed.description_follows ? 1U : 0U, placed.headers.size(), description.size()});
+  append(bytes, Fixed{magic, version, id.serial, id.transfer.route, id.transfer.micro_batch,
+                      id.transfer.way == Transfer::Way::Gradient ? 1U : 0U,
+                      placed.description_follows ? 1U : 0U, placed.headers.size(),
+                      description.size(), placed.next_first_bytes});
   if (!placed.description_follows) bytes += description;
+  char* const begin = static_cast<char*>(first.mutable_data_ptr());
   std::memcpy(begin, bytes.data(), bytes.size());
-  char* to = begin + bytes.size();
+  std::size_t end = bytes.size();
+  const auto fill_until = [&](std::size_t place) {
+    std::memset(begin + end, 0, place - end);
+    end = place;
+  };
   for (std::size_t i = 0; i < placed.headers.size(); ++i) {
     const ValueHeader& value = placed.headers[i];
     // An empty tensor may have no address.
     if (value.place != ValueHeader::Place::FirstPart || value.bytes() == 0) continue;
     const at::Tensor on_cpu = placed.tensors[i].cpu();
-    std::memcpy(to, on_cpu.const_data_ptr(), value.bytes());
-    to += value.bytes();
+    fill_until(aligned(end));
+    std::memcpy(begin + end, on_cpu.const_data_ptr(), value.bytes());
+    end += value.bytes();
   }
-  std::memset(to, 0, static_cast<std::size_t>(begin + first_part_bytes - to));
+  fill_until(first.nbytes());
 }
 
 }  // namespace
@@ -210,13 +233,14 @@ std::string to_string(const MessageId& id) {
               call_of(id.serial));
 }
 
-PackedMessage pack(const MessageId& id, const Message& message) {
-  const PlacedValues placed = place_values(message);
+PackedMessage pack(const MessageId& id, const Message& message, at::Tensor first) {
+  const PlacedValues placed = place_values(message, first.nbytes());
   PackedMessage packed;
-  packed.first = at::empty({static_cast<std::int64_t>(first_part_bytes)}, at::kByte);
+  packed.next_first_bytes = placed.next_first_bytes;
   std::string description;
   for (const auto& value : placed.headers) description += describe(value);
-  write_first_part(id, placed, description, static_cast<char*>(packed.first.data_ptr()));
+  write_first_part(id, placed, description, first);
+  packed.first = std::move(first);
   if (placed.description_follows) {
     const at::Tensor rest = at::empty({static_cast<std::int64_t>(description.size())}, at::kByte);
     std::memcpy(rest.data_ptr(), description.data(), description.size());
@@ -230,14 +254,15 @@ PackedMessage pack(const MessageId& id, const Message& message) {
 }
 
 FirstPart read_first_part(std::string_view bytes) {
-  if (bytes.size() != first_part_bytes)
+  if (bytes.size() < first_part_bytes || bytes.size() > most_first_part_bytes)
     refuse_message(text("begins with ", bytes.size(), " bytes"));
   const auto fixed = take<Fixed>(bytes);
   if (fixed.magic != magic) refuse_message("does not begin with its magic number");
   if (fixed.version != version)
     refuse_message(text("is of version ", fixed.version, ", not ", version));
   if (fixed.values > most_values || fixed.gradient > 1 || fixed.follows > 1 || fixed.route < 0 ||
-      fixed.micro_batch < 0)
+      fixed.micro_batch < 0 || fixed.next_first_bytes < first_part_bytes ||
+      fixed.next_first_bytes > most_first_part_bytes)
     refuse_message("has a header out of range");
   const std::size_t most =
       fixed.values * (sizeof(FixedValue) + most_dimensions * 2 * sizeof(std::int64_t));
@@ -251,6 +276,7 @@ FirstPart read_first_part(std::string_view bytes) {
                                                          : Transfer::Way::Activation}},
           .values = fixed.values,
           .description_bytes = fixed.description_bytes,
+          .next_first_bytes = fixed.next_first_bytes,
           .description_follows = fixed.follows == 1};
 }
 
@@ -267,19 +293,24 @@ std::vector<ValueHeader> read_description(std::string_view description, std::siz
   return result;
 }
 
-std::vector<at::Tensor> tensors_of_first_part(std::string_view bytes, const FirstPart& first,
+std::vector<at::Tensor> tensors_of_first_part(const at::Tensor& bytes, const FirstPart& first,
                                               const std::vector<ValueHeader>& values) {
-  bytes.remove_prefix(sizeof(Fixed) +
-                      (first.description_follows ? 0 : description_in(bytes, first).size()));
+  char* const begin = static_cast<char*>(bytes.mutable_data_ptr());
+  std::size_t end = sizeof(Fixed) + (first.description_follows ? 0 : first.description_bytes);
   std::vector<at::Tensor> result;
   for (const auto& value : values) {
     at::Tensor& tensor = result.emplace_back();
     if (value.place != ValueHeader::Place::FirstPart) continue;
-    if (value.bytes() > bytes.size()) refuse_message("ends within a tensor");
-    tensor = at::empty_strided(value.sizes, value.strides, value.dtype);
-    if (value.bytes() == 0) continue;
-    std::memcpy(tensor.data_ptr(), bytes.data(), value.bytes());
-    bytes.remove_prefix(value.bytes());
+    if (value.bytes() == 0) {
+      tensor = at::empty_strided(value.sizes, value.strides, value.dtype);
+      continue;
+    }
+    const std::size_t place = aligned(end);
+    if (place > bytes.nbytes() || value.bytes() > bytes.nbytes() - place)
+      refuse_message("ends within a tensor");
+    end = place + value.bytes();
+    tensor = at::from_blob(
+        begin + place, value.sizes, value.strides, [bytes](void*) {}, value.dtype);
   }
   return result;
 }

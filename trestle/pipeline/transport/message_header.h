@@ -15,13 +15,18 @@
 // whether a gradient is needed, and what shares their memory. Shapes and dtypes may therefore
 // change from message to message.
 //
-// A message begins with a first part of first_part_bytes, whose receive is posted when nothing is
-// known about the message. The first part holds a fixed header, the description of the values, and
-// the bytes of those tensors that fit. The rest follows one by one: the description, if it did not
-// fit, and each other tensor.
+// A message begins with a first part, whose receive is posted when nothing is known about the
+// message. The first part holds a fixed header, the description of the values, and the bytes of
+// those tensors that fit. The rest follows one by one: the description, if it did not fit, and each
+// other tensor.
+//
+// Each message announces the size of the first part of the next message with its tag. If its
+// tensors are on the CPU, that is the size at which it would have fitted as a whole, at most
+// most_first_part_bytes: a message like it then needs no second receive.
 namespace trestle::pipeline {
 
-inline constexpr std::size_t first_part_bytes = 4096;
+inline constexpr std::size_t first_part_bytes = 4096;  // of the first message with a tag; the least
+inline constexpr std::size_t most_first_part_bytes = 256 * 1024;
 
 // A serial number counts the calls of a pipeline, in its low bits. The high bits hold the number of
 // the pipeline.
@@ -53,18 +58,21 @@ struct ValueHeader {
 
 // A message ready to send. All tensors are dense, on the CPU or on the device that made them.
 struct PackedMessage {
-  at::Tensor first;              // first_part_bytes bytes, on the CPU
-  std::vector<at::Tensor> rest;  // follows the first part, in this order
+  at::Tensor first;                                 // bytes on the CPU
+  std::vector<at::Tensor> rest;                     // follows the first part, in this order
+  std::size_t next_first_bytes = first_part_bytes;  // of the next message with its tag
 };
 
-// Throws UsageError for a sparse or quantized tensor.
-PackedMessage pack(const MessageId& id, const Message& message);
+// Writes the first part to `first`, bytes on the CPU. Throws UsageError for a sparse or quantized
+// tensor.
+PackedMessage pack(const MessageId& id, const Message& message, at::Tensor first);
 
 // The header of a first part: how many values there are, and where their description is.
 struct FirstPart {
   MessageId id;
   std::size_t values = 0;
   std::size_t description_bytes = 0;
+  std::size_t next_first_bytes = first_part_bytes;
   bool description_follows = false;
 };
 // These functions throw FormatError for malformed bytes.
@@ -73,8 +81,9 @@ FirstPart read_first_part(std::string_view bytes);
 std::string_view description_in(std::string_view bytes, const FirstPart& first);
 std::vector<ValueHeader> read_description(std::string_view description, std::size_t values);
 
-// The tensors inside the first part, on the CPU, with their strides; None for all other values.
-std::vector<at::Tensor> tensors_of_first_part(std::string_view bytes, const FirstPart& first,
+// The tensors inside the first part, with their strides; None for all other values. They use the
+// memory of `bytes`.
+std::vector<at::Tensor> tensors_of_first_part(const at::Tensor& bytes, const FirstPart& first,
                                               const std::vector<ValueHeader>& values);
 
 }  // namespace trestle::pipeline

@@ -16,6 +16,7 @@
 #include "trestle/base/units.h"
 #include "trestle/comm/group.h"
 #include "trestle/comm/job_thread.h"
+#include "trestle/pipeline/transport/first_parts.h"
 
 namespace trestle::pipeline {
 
@@ -93,6 +94,7 @@ class RankLink {
   void in_background(std::function<void()> job) { receiver_.add(std::move(job)); }
 
   comm::Group& group() { return group_; }
+  FirstParts& first_parts() { return first_parts_; }
 
   // Bytes of tensors sent to other ranks, without message headers, since the link was made.
   void count_sent(Bytes bytes) { sent_ += bytes; }
@@ -108,6 +110,7 @@ class RankLink {
   std::uint64_t serial_;
   std::atomic<std::uint64_t> backwards_ = 0;
   std::atomic<Bytes> sent_ = 0;
+  FirstParts first_parts_;
   comm::JobThread receiver_, sender_;
 };
 
