@@ -13,6 +13,7 @@
 
 #include "trestle/base/stopwatch.h"
 #include "trestle/comm/threads/spawn.h"
+#include "trestle/device/cpu_cache.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"
 #include "trestle/sharding/sharded.h"
@@ -31,6 +32,7 @@ struct Arguments {
   int width = 1024;  // of the mlp; the convolutions have 1/16 of it
   int layers = 16;   // of the mlp
   int batch = 128;   // per rank
+  bool keeps_pages = false;
 };
 
 const std::map<std::string, ShardLevel> levels = {{"none", ShardLevel::None},
@@ -214,8 +216,10 @@ int main(int argc, char** argv) {
   app.add_option("--width", arguments.width, "Features of the mlp");
   app.add_option("--layers", arguments.layers, "Layers of the mlp");
   app.add_option("--batch", arguments.batch, "Samples per rank");
+  app.add_flag("--keep-pages", arguments.keeps_pages, "Call cache_cpu_memory() first");
   CLI11_PARSE(app, argc, argv);
   try {
+    if (arguments.keeps_pages) cache_cpu_memory();
     nlohmann::json report;
     bool tells = true;
     if (arguments.on == "threads") {

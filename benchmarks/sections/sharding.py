@@ -1,5 +1,6 @@
 """(ddp), (fsdp), (deepspeed), (shardranks), (overlap), (flatoptimizer), (shardlargest): one model on several ranks."""
 from measuring import alternate, best, middle, run, say, spread
+from sections.ranks import KEEPS_PAGES
 
 MODELS = {"mlp": [], "conv": ["--model", "conv", "--batch", "32"]}
 OPTIMIZERS = {"adamw": "<= 0.20", "rmsprop": "<= 0.35", "sgd": "<= 0.75"}
@@ -19,6 +20,10 @@ def sizes(bench, *flags):
     return [*flags, "--steps", bench.arguments.steps, *bench.tiny("--width", "64")]
 
 
+# Each row as the programs come, and with both keeping the pages of freed memory.
+PAGES = {"": ([], []), ", pages kept": (["--keep-pages"], KEEPS_PAGES)}
+
+
 def step(name, command):
     report = run(name, command)
     return {"step": middle([a + b for a, b in zip(report["gradients_seconds"], report["optimizer_seconds"])])}
@@ -31,14 +36,16 @@ def ddp(bench):
     for model, flags in MODELS.items():
         for ranks in (2, 4):
             common = sizes(bench, *flags)
-            results = alternate(bench.arguments.rounds, {
-                "trestle": lambda: step("sharded_step", launched(bench, ranks, *common)),
-                "fused": lambda: step("sharded_step.py", torchrun(bench, ranks, *common)),
-                "stock": lambda: step("sharded_step.py", torchrun(bench, ranks, "--optimizer", "stock", *common))}, say)
-            for peer, target in (("fused", "<= 0.95"), ("stock", "<= 0.75")):
-                bench.row(f"(ddp) {model}, {ranks} processes, against {peer} AdamW", best(results, "trestle", "step"),
-                          best(results, peer, "step"), target)
-            details[f"{model} {ranks}"] = results
+            for words, (own, env) in PAGES.items():
+                results = alternate(bench.arguments.rounds, {
+                    "trestle": lambda: step("sharded_step", launched(bench, ranks, *common, *own)),
+                    "fused": lambda: step("sharded_step.py", env + torchrun(bench, ranks, *common)),
+                    "stock": lambda: step("sharded_step.py",
+                                          env + torchrun(bench, ranks, "--optimizer", "stock", *common))}, say)
+                for peer, target in (("fused", "<= 0.95"), ("stock", "<= 0.75")):
+                    bench.row(f"(ddp) {model}, {ranks} processes, against {peer} AdamW{words}",
+                              best(results, "trestle", "step"), best(results, peer, "step"), target)
+                details[f"{model} {ranks}{words}"] = results
     return details
 
 
@@ -50,12 +57,13 @@ def fsdp(bench):
         for level, words in (("gradients", "ZeRO-2"), ("parameters", "ZeRO-3")):
             for ranks in (2, 4):
                 common = sizes(bench, "--level", level, *flags)
-                results = alternate(bench.arguments.rounds, {
-                    "trestle": lambda: step("sharded_step", launched(bench, ranks, *common)),
-                    "fsdp2": lambda: step("sharded_step.py", torchrun(bench, ranks, *common))}, say)
-                bench.row(f"(fsdp) {model}, {words}, {ranks} processes, against FSDP2", best(results, "trestle", "step"),
-                          best(results, "fsdp2", "step"), "<= 0.70")
-                details[f"{model} {level} {ranks}"] = results
+                for pages, (own, env) in PAGES.items():
+                    results = alternate(bench.arguments.rounds, {
+                        "trestle": lambda: step("sharded_step", launched(bench, ranks, *common, *own)),
+                        "fsdp2": lambda: step("sharded_step.py", env + torchrun(bench, ranks, *common))}, say)
+                    bench.row(f"(fsdp) {model}, {words}, {ranks} processes, against FSDP2{pages}",
+                              best(results, "trestle", "step"), best(results, "fsdp2", "step"), "<= 0.70")
+                    details[f"{model} {level} {ranks}{pages}"] = results
     return details
 
 
