@@ -69,6 +69,7 @@ def host_gone(training, gone):
     struck, steps = time.monotonic(), len(training.metrics())
     took = training.check_ends_in_time([programs[left]], struck)
     training.check_reason([programs[left]], REASON)
+    training.check_names(programs[left], training.hosts[gone])
     training.check_no_process_left()
     saved = training.check_nothing_lost(steps)
     return f"ended {took:.1f} s after it, step {saved} saved of {steps}"
@@ -96,6 +97,7 @@ def rank_killed(training):
     struck, steps = time.monotonic(), len(training.metrics())
     took = training.check_ends_in_time(programs, struck)
     training.check_reason([programs[1]], rf"trestle: rank {rank} |rank +: {rank} ")
+    training.check_names(programs[0], host)
     training.check_no_process_left()
     saved = training.check_nothing_lost(steps)
     return f"ended after {took:.1f} s, step {saved} saved of {steps}"
@@ -123,6 +125,8 @@ def link_down_for_long(training):
     training.hosts[1].link.down()
     struck, steps = time.monotonic(), len(training.metrics())
     took = training.check_ends_in_time(programs, struck)
+    for node, program in enumerate(programs):
+        training.check_names(program, training.hosts[1 - node])
     training.check_no_process_left()
     saved = training.check_nothing_lost(steps)
     training.hosts[1].link.up()

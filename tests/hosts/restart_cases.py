@@ -144,7 +144,7 @@ def quiet(training):
 
 
 def reasons_after(training, strike):
-    """Checks that each terminal names the lost host, its rank and process, the wait, and what to do."""
+    """Checks that each terminal names the lost host with its address, its rank and process, the wait, and what to do."""
     programs = training.start_all()
     training.wait_for_steps(30)
     struck = time.monotonic()
@@ -152,13 +152,13 @@ def reasons_after(training, strike):
     left = [program for program, host in zip(programs, training.hosts) if host.processes()]
     training.check_ends_in_time(left, struck)
     for number, program in enumerate(left):
-        other = f"node{1 - number}"
+        training.check_names(program, training.hosts[1 - number])
         text = program.text()
-        for pattern in (rf"rank \d+ .*{other}", r"process \d+", r"\d s\b", r"--resume|network"):
+        for pattern in (r"\d s\b", r"--resume|network"):
             check(re.search(pattern, text), f"{program.name} has not printed '{pattern}'")
         for word in ("-1 (", "[c10d]", "gloo/", "tcp/pair", "Connection closed by peer", "hostname of the client socket"):
             check(word not in text, f"{program.name} has printed '{word}'")
-    return "each terminal names the other host, its rank and process, the wait and what to do"
+    return "each terminal names the other host and its address, its rank and process, the wait and what to do"
 
 
 @case(launchers=("launch",))

@@ -211,6 +211,11 @@ class Training:
         for program in programs:
             check(re.search(pattern, program.text()), f"{program.name} has not printed '{pattern}'")
 
+    def check_names(self, program, host):
+        """Checks that its terminal names a process of this host, with the host's name and address."""
+        pattern = rf"rank \d+.*\bprocess \d+ on {host.name} at {re.escape(host.address)}\b"
+        check(re.search(pattern, program.text()), f"{program.name} has not printed '{pattern}'")
+
     def check_no_process_left(self, hosts=None):
         for host in hosts or self.hosts:
             left = host.processes()

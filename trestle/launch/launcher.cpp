@@ -166,6 +166,7 @@ void Launcher::note_failure(const RankProcess& rank) {
                        ") ", describe(rank.exit_status())),
         .rank = rank.rank(),
         .process = rank.process(),
+        .how = describe(rank.exit_status()),
         .is_end = !may_restart(rank.exit_status().exit_code()),
         .have_met = have_met_});
 }

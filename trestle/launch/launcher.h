@@ -26,7 +26,8 @@ struct NewsForMachines {
   std::string reason = {};  // "rank 1 (process 4711 on node1) was killed by signal 9 (SIGKILL)"
   // The rank that has ended, and its process: the ranks that work with it must not wait for it.
   int rank = -1, process = 0;
-  bool is_end = false;  // this launcher starts no rank again: no rank may wait for its ranks
+  std::string how = {};  // "was killed by signal 9 (SIGKILL)"
+  bool is_end = false;   // this launcher starts no rank again: no rank may wait for its ranks
   bool may_meet_again = false;  // other launchers may restart their ranks
   bool have_met = false;        // all ranks of the last start have met
   // Rank 0 of this machine, which hosts the ranks' store, has ended: if no store answers,

@@ -1,5 +1,6 @@
 #include "trestle/comm/processes/network.h"
 
+#include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -11,10 +12,12 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "trestle/base/text.h"
@@ -133,6 +136,23 @@ std::string end_of_route(const std::string& host, int port, EndOfSocket end) {
   return "";
 }
 
+// Its IPv4 address, or its IPv6 address if it has no other one.
+std::string address_of_interface(const std::string& name) {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, &freeifaddrs);
+  for (const auto& [family, length] :
+       {std::pair(AF_INET, sizeof(sockaddr_in)), std::pair(AF_INET6, sizeof(sockaddr_in6))})
+    for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family || name != one->ifa_name)
+        continue;
+      sockaddr_storage found = {};
+      std::memcpy(&found, one->ifa_addr, length);
+      return as_number(found, static_cast<socklen_t>(length));
+    }
+  return "";
+}
+
 }  // namespace
 
 std::string local_address_towards(const std::string& host, int port) {
@@ -141,6 +161,18 @@ std::string local_address_towards(const std::string& host, int port) {
 
 std::string address_of_host(const std::string& host, int port) {
   std::string address = end_of_route(host, port, getpeername);
+  return is_loopback(address) ? "" : address;
+}
+
+const char* named_interface() {
+  const char* const name = std::getenv("GLOO_SOCKET_IFNAME");
+  return name != nullptr && *name != '\0' ? name : nullptr;
+}
+
+std::string address_in_network(const std::string& host, int port) {
+  const char* const name = named_interface();
+  std::string address =
+      name == nullptr ? local_address_towards(host, port) : address_of_interface(name);
   return is_loopback(address) ? "" : address;
 }
 

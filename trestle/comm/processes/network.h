@@ -27,6 +27,13 @@ std::string address_of_host(const std::string& host, int port);
 // that only this machine can reach: is_loopback().
 std::string local_address_towards(const std::string& host, int port);
 
+// The value of GLOO_SOCKET_IFNAME, which names the network between the ranks; null without it.
+const char* named_interface();
+
+// This machine's address in the network between the ranks, whose store is at `host`: that of the
+// named interface, else that on the route to `host`. Empty if it is not known.
+std::string address_in_network(const std::string& host, int port);
+
 // Whether only processes of one machine can reach this address.
 bool is_loopback(const std::string& address);
 

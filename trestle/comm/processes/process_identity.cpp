@@ -42,13 +42,13 @@ std::optional<Status> status_of(std::int64_t pid) {
 }  // namespace
 
 std::string ProcessIdentity::to_text() const {
-  return text(host, "\t", machine, "\t", pid, "\t", started, "\t", nonce);
+  return text(host, "\t", machine, "\t", pid, "\t", started, "\t", nonce, "\t", address);
 }
 
 ProcessIdentity ProcessIdentity::from_text(const std::string& text) {
   const auto parts = split(text, '\t');
-  if (parts.size() != 5) return {};
-  return {parts[0], parts[1], std::stoll(parts[2]), std::stoll(parts[3]), parts[4]};
+  if (parts.size() != 6) return {};
+  return {parts[0], parts[1], std::stoll(parts[2]), std::stoll(parts[3]), parts[4], parts[5]};
 }
 
 ProcessIdentity own_process_identity() {
@@ -63,9 +63,16 @@ ProcessIdentity own_process_identity() {
           text(std::random_device()(), std::random_device()())};
 }
 
+std::string describe_host(const ProcessIdentity& identity) {
+  return identity.address.empty() ? identity.host : text(identity.host, " at ", identity.address);
+}
+
+std::string describe_process(const ProcessIdentity& identity) {
+  return text("process ", identity.pid, " on ", describe_host(identity));
+}
+
 std::string describe_end(int rank, const ProcessIdentity& identity) {
-  return text("rank ", rank, " (process ", identity.pid, " on ", identity.host,
-              ") exited without an error message");
+  return text("rank ", rank, " (", describe_process(identity), ") exited without an error message");
 }
 
 bool has_ended(const ProcessIdentity& identity) {

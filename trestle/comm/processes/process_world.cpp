@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <exception>
 #include <stdexcept>
 #include <thread>
@@ -127,11 +126,6 @@ class ProcessWorld : public World::Impl {
   const std::shared_ptr<GlooDevice> gloo_;
   const GpuBackend gpu_backend_;
 };
-
-const char* named_interface() {
-  const char* const name = std::getenv("GLOO_SOCKET_IFNAME");
-  return name != nullptr && *name != '\0' ? name : nullptr;
-}
 
 // The address of this rank that the other ranks connect to. Not used if GLOO_SOCKET_IFNAME names a
 // network.

@@ -149,6 +149,10 @@ class Arrival {
           result.address_of_rank_zero.empty() && !environment_.store_of_launcher)
         result.address_of_rank_zero = card.address_of_rank_zero;
     }
+    // Its own name may resolve to the loopback device there.
+    for (ProcessIdentity& identity : result.identities)
+      if (identity.address.empty() && identity.machine == met.cards[0].identity.machine)
+        identity.address = result.address_of_rank_zero;
     return result;
   }
 

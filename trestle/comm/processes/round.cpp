@@ -44,6 +44,13 @@ struct Refusal {
   }
 };
 
+Round::Card own_card(const launch::RankEnvironment& environment) {
+  Round::Card card{own_process_identity(), environment.restart,
+                   address_of_host(environment.address, environment.port)};
+  card.identity.address = address_in_network(environment.address, environment.port);
+  return card;
+}
+
 }  // namespace
 
 std::string Round::Card::to_text() const {
@@ -79,8 +86,7 @@ Round::Round(c10::intrusive_ptr<c10d::Store> store, std::int64_t number,
       number_(number),
       environment_(environment),
       place_(std::move(place)),
-      own_{own_process_identity(), environment.restart,
-           address_of_host(environment.address, environment.port)} {}
+      own_(own_card(environment)) {}
 
 std::string Round::key(const char* name) const { return text(prefix(number_), "/", name); }
 
@@ -135,8 +141,8 @@ bool Round::is_alive(const Card& other, const char* counter) {
 void Round::refuse_second_process(const Card& first) {
   const ProcessIdentity &one = first.identity, &other = own_.identity;
   const UsageError error(
-      text("two processes have the rank number ", environment_.rank, ": ", one.pid, " on ",
-           one.host, " and ", other.pid, " on ", other.host),
+      text("two processes have the rank number ", environment_.rank, ": ", describe_process(one),
+           " and ", describe_process(other)),
       {.hint = environment_.local_size < environment_.world_size
                    ? "Give each machine its own number (trestle launch: --node-rank, from 0)."
                    : ""});
@@ -174,10 +180,10 @@ void Round::raise_end(const std::string& reason) {
 
 bool Round::refuse_start(const Error& error) {
   if (!value(key("world")).empty()) return false;
-  const Refusal refusal{
-      dynamic_cast<const UsageError*>(&error) ? "usage" : "rank",
-      text("rank ", environment_.rank, " on ", own_.identity.host, " cannot start: ", error.what()),
-      own_.restart};
+  const Refusal refusal{dynamic_cast<const UsageError*>(&error) ? "usage" : "rank",
+                        text("rank ", environment_.rank, " on ", describe_host(own_.identity),
+                             " cannot start: ", error.what()),
+                        own_.restart};
   store_->compareSet(key("refused"), "", refusal.to_text());
   store_->set(key("told", environment_.rank), "");
   return true;
@@ -223,7 +229,7 @@ std::optional<std::vector<Round::Card>> Round::meet(Time end, milliseconds deadl
     if (!found[2].empty()) return read_world(words(2));
     if (std::stoll(words(0)) > number_) {
       if (environment_.rank != 0) return {};
-      throw UsageError(text("rank 0 (process ", own_.identity.pid, " on ", own_.identity.host,
+      throw UsageError(text("rank 0 (", describe_process(own_.identity),
                             ") was replaced: another process has this rank number"));
     }
     if (environment_.rank == 0) declare_world();
@@ -261,7 +267,7 @@ void Round::declare_world() {
     const ProcessIdentity identity = Card::from_text(cards.back()).identity;
     if (identity.machine != own_.identity.machine || !has_ended(identity)) continue;
     if (environment_.max_restarts > 0) return;
-    refuse("rank", text("rank ", r, " (process ", identity.pid, " on ", identity.host,
+    refuse("rank", text("rank ", r, " (", describe_process(identity),
                         ") ended before all ranks had arrived"));
   }
   store_->compareSet(key("world"), "", join(cards, "\n"));
@@ -281,7 +287,9 @@ bool Round::take(const launch::NewsForMachines& news) {
   const ProcessIdentity identity = Card::from_text(cards[rank]).identity;
   if (identity.machine == own_.identity.machine &&
       (identity.pid == news.process || has_ended(identity)))
-    ProcessControlPlane::report_end(*part, news.rank, news.reason);
+    ProcessControlPlane::report_end(
+        *part, news.rank,
+        text("rank ", news.rank, " (", describe_process(identity), ") ", news.how));
   return is_in_time;
 }
 

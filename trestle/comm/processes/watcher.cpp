@@ -107,8 +107,8 @@ std::string ProcessControlPlane::Watcher::with_stall_note(std::string reason) co
   const auto stall = stalls_.recent_stall(steady_clock::now());
   if (stall == milliseconds::zero()) return reason;
   const ProcessIdentity& identity = facts_.identities[static_cast<std::size_t>(facts_.rank)];
-  const std::string who = text("rank ", facts_.rank, " (process ", identity.pid, " on ",
-                               identity.host, ") did not run for ");
+  const std::string who =
+      text("rank ", facts_.rank, " (", describe_process(identity), ") did not run for ");
   if (reason.starts_with(who)) return reason;
   return text(who, seconds_text(stall),
               ": the process or its machine was stopped. Its error after that: ", reason);
@@ -221,8 +221,8 @@ void ProcessControlPlane::Watcher::handle_store_loss(const std::string& error) {
                                      : std::string("is gone");
   std::string reason = text("the launcher's store, which connects the ranks, ", what);
   if (!facts_.store_of_launcher)
-    reason = text("rank 0 (process ", facts_.identities[0].pid, " on ", facts_.identities[0].host,
-                  "), which hosts the ranks' store, ", what, "; it ", status_of(0));
+    reason = text("rank 0 (", describe_process(facts_.identities[0]),
+                  "), which hosts the ranks' store, ", what, "; it ", state_of(0));
   bool is_fine = false;
   {
     const std::lock_guard lock(mutex_);
@@ -307,7 +307,7 @@ std::string ProcessControlPlane::Watcher::silent_ranks(const std::vector<int>& b
       const std::lock_guard lock(mutex_);
       is_silent = rank != facts_.rank && !silence(rank, steady_clock::now()).empty();
     }
-    const std::string& host = facts_.identities[static_cast<std::size_t>(rank)].host;
+    const std::string host = describe_host(facts_.identities[static_cast<std::size_t>(rank)]);
     if (is_silent && !is_here(rank) && std::find(hosts.begin(), hosts.end(), host) == hosts.end())
       hosts.push_back(host);
     if (is_silent && !is_named) all += text("; rank ", rank, " ", status_of(rank));
@@ -338,6 +338,11 @@ bool ProcessControlPlane::Watcher::is_here(int rank) const {
 }
 
 std::string ProcessControlPlane::Watcher::status_of(int rank) const {
+  const ProcessIdentity& identity = facts_.identities.at(static_cast<std::size_t>(rank));
+  return text(state_of(rank), is_here(rank) ? "" : text(" (", describe_process(identity), ")"));
+}
+
+std::string ProcessControlPlane::Watcher::state_of(int rank) const {
   const std::lock_guard lock(mutex_);
   const auto now = steady_clock::now();
   const bool is_self = rank == facts_.rank;
@@ -345,9 +350,7 @@ std::string ProcessControlPlane::Watcher::status_of(int rank) const {
   const std::string& status = is_self ? status_ : known.status;
   const auto ago = std::chrono::duration_cast<milliseconds>(
       is_self ? now - reported_at_ : now - known.seen + known.status_age);
-  const ProcessIdentity& identity = facts_.identities[static_cast<std::size_t>(rank)];
-  return text(describe_status(status, ago), is_self ? "" : silence(rank, now),
-              is_here(rank) ? "" : text(" (process ", identity.pid, " on ", identity.host, ")"));
+  return text(describe_status(status, ago), is_self ? "" : silence(rank, now));
 }
 
 std::optional<std::string> ProcessControlPlane::Watcher::describe_left_rank(

@@ -67,6 +67,7 @@ class ProcessControlPlane::Watcher {
   bool store_host_has_ended();
   void pause(std::unique_lock<std::mutex>& lock);
   std::string silence(int rank, Time now) const;
+  std::string state_of(int rank) const;  // its status and silence, without its process
   bool is_here(int rank) const;
   std::string advice(const std::vector<std::string>& silent) const;
 
