@@ -206,6 +206,21 @@ class Training:
             check(code != 0, f"{program.name} exited with 0 although a host failed")
         return last - since
 
+    def check_none_lingers(self, programs, seconds, limit):
+        """Waits until the launchers have ended, and checks that each ends at most `limit` seconds after its last rank."""
+        end = time.monotonic() + seconds
+        hosts = {program: host for host in self.hosts for program in host.programs()[-1:] if program in programs}
+        ranks_ended = {program: program.began for program in hosts}
+        while any(program.poll() is None for program in hosts) and time.monotonic() < end:
+            for program, host in hosts.items():
+                if program.poll() is None and host.rank_processes():
+                    ranks_ended[program] = time.monotonic()
+            time.sleep(0.02)
+        for program, ranks in ranks_ended.items():
+            program.wait(0.1)
+            lingered = program.ended - ranks
+            check(lingered < limit, f"{program.name} ended {lingered:.1f} s after its last rank")
+
     def check_reason(self, programs, pattern):
         """Checks that each host's terminal has a message with this."""
         for program in programs:

@@ -57,6 +57,7 @@ class Launcher {
   void tell(const NewsForMachines& news);
   void read_notes();
   bool may_restart(int code) const;
+  bool is_settled(const ExitStatus& first) const;
   void act_on_deadlines();
   void resume_last_stopped();
   void send(int signal);
@@ -80,6 +81,7 @@ class Launcher {
   std::optional<std::string> end_elsewhere_;  // why another machine's launcher has ended
   int restart_ = 0;
   bool have_met_ = false;
+  bool is_settled_ = false;  // as Notes has it
   std::deque<RankProcess> ranks_;
   std::optional<Failure> failure_;
   int start_failure_ = 0;  // errno
@@ -115,7 +117,7 @@ bool Launcher::shows_lines_on_terminal() const {
 void Launcher::start(int restart) {
   ranks_.clear();
   failure_.reset();
-  have_met_ = false;
+  have_met_ = is_settled_ = false;
   deadline_.reset();
   terminated_ = false;
   const StartContext context{
@@ -168,7 +170,8 @@ void Launcher::note_failure(const RankProcess& rank) {
         .process = rank.process(),
         .how = describe(rank.exit_status()),
         .is_end = !may_restart(rank.exit_status().exit_code()),
-        .have_met = have_met_});
+        .have_met = have_met_,
+        .is_settled = is_settled(rank.exit_status())});
 }
 
 void Launcher::tell(const NewsForMachines& news) {
@@ -183,6 +186,14 @@ void Launcher::read_notes() {
     restart_ = std::max(restart_, *notes.restart);
   }
   if (notes.end && !end_elsewhere_) end_elsewhere_ = std::move(notes.end);
+  is_settled_ |= notes.is_settled;
+}
+
+// Whether the ranks of the other machines need no news of this failure. With restarts they may come
+// again, unless they have read that this start is invalid: that restarts no rank.
+bool Launcher::is_settled(const ExitStatus& first) const {
+  if (!is_settled_ || first.signal != 0) return false;
+  return options_.max_restarts == 0 || (!have_met_ && first.exit_code() == usage_error);
 }
 
 bool Launcher::may_restart(int code) const {
@@ -335,8 +346,10 @@ void Launcher::flush() {
 
 int Launcher::finish(int code, const std::string& words) {
   output_.done(code, words);
-  const bool all_know = stopped_by_ != 0 && have_met_;  // their world's store has told them
-  if (end_ && options_.node_rank == 0 && !all_know) {
+  const bool may_wait = options_.max_restarts > 0 || !have_met_;
+  const bool all_know = (stopped_by_ != 0 && have_met_) ||  // their world's store has told them
+                        (failure_ && is_settled(failure_->first->exit_status()));
+  if (end_ && options_.node_rank == 0 && may_wait && !all_know) {
     end_->hosts_store = true;
     messenger_.tell(*end_);
   }

@@ -30,6 +30,9 @@ struct NewsForMachines {
   bool is_end = false;   // this launcher starts no rank again: no rank may wait for its ranks
   bool may_meet_again = false;  // other launchers may restart their ranks
   bool have_met = false;        // all ranks of the last start have met
+  // The ranks of the other machines know the reason, or no store took it: one attempt is enough.
+  bool is_settled = false;
+  int ranks = 1, world_size = 1;  // on each machine, and on all
   // Rank 0 of this machine, which hosts the ranks' store, has ended: if no store answers,
   // tell_machines() hosts one in its place for some seconds, for ranks that wait for it.
   bool hosts_store = false;

@@ -32,6 +32,8 @@ void Messenger::tell(NewsForMachines news) {
   news.address = rendezvous.address;
   news.port = rendezvous.port;
   news.may_meet_again = options_.max_restarts > 0;
+  news.ranks = options_.ranks;
+  news.world_size = options_.ranks * options_.nodes;
   const pid_t child = fork();
   if (child > 0) children_.push_back(child);
   if (child != 0) return;

@@ -14,7 +14,7 @@ namespace trestle::launch {
 
 namespace {
 
-constexpr const char *restart_mark = "restart ", *end_mark = "end ";
+constexpr const char *restart_mark = "restart ", *end_mark = "end ", *settled_mark = "settled";
 
 // One write() of at most PIPE_BUF bytes: notes of several ranks do not mix.
 void write_note(const std::string& mark, std::string words) {
@@ -49,6 +49,8 @@ Notes NoteReader::read() {
                                std::atoi(line.c_str() + std::string(restart_mark).size()));
     else if (line.starts_with(end_mark) && !notes.end)
       notes.end = line.substr(std::string(end_mark).size());
+    else if (line == settled_mark)
+      notes.is_settled = true;
   }
   return notes;
 }
@@ -56,5 +58,7 @@ Notes NoteReader::read() {
 void note_restart(int restart) { write_note(restart_mark, std::to_string(restart)); }
 
 void note_end(const std::string& reason) { write_note(end_mark, reason); }
+
+void note_settled() { write_note(settled_mark, ""); }
 
 }  // namespace trestle::launch

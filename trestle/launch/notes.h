@@ -14,6 +14,8 @@ struct Notes {
   std::optional<int> restart = {};  // set once all ranks have met
   // Why the ranks must not be restarted: another machine's launcher has ended for good.
   std::optional<std::string> end = {};
+  // The ranks of the other machines know why this start failed, or no store takes the reason.
+  bool is_settled = false;
 };
 
 // The launcher's side: a pipe, which the ranks open by the path in their variable.
@@ -34,5 +36,6 @@ class NoteReader {
 // The ranks' side: do nothing unless a launcher reads notes.
 void note_restart(int restart);
 void note_end(const std::string& reason);
+void note_settled();
 
 }  // namespace trestle::launch

@@ -3,6 +3,7 @@
 #include "trestle/base/text.h"
 #include "trestle/comm/processes/watcher.h"
 #include "trestle/launch/exit_status.h"
+#include "trestle/launch/notes.h"
 
 namespace trestle::comm {
 
@@ -36,6 +37,7 @@ ProcessControlPlane::~ProcessControlPlane() {
     thread_.join();
   else
     thread_.detach();  // it is in a call to a store that does not answer
+  if (watcher_->is_failure_settled()) launch::note_settled();
 }
 
 void ProcessControlPlane::fail(const std::string& reason) { watcher_->fail(reason); }

@@ -82,10 +82,10 @@ class Arrival {
         past = number;
       }
     } catch (const DeadlineError&) {  // the ranks that are late will not be told
-      if (hosts_store_ && round) round->wait_until_told(1, milliseconds(500));
+      if (hosts_store_ && round) round->settle(1, milliseconds(500));
       throw;
     } catch (const Error&) {
-      if (hosts_store_ && round) round->wait_until_told(1, milliseconds(3000));
+      if (hosts_store_ && round) round->settle(1, Round::time_for_latecomers);
       throw;
     } catch (const std::exception& error) {
       const bool may_open_again =

@@ -157,17 +157,29 @@ void Round::refuse(const char* kind, const std::string& reason) {
 }
 
 void Round::raise(const std::string& refusal) {
-  store_->set(key("told", environment_.rank), "");
+  note_told();
   Refusal::from_text(refusal).raise();
 }
 
-void Round::wait_until_told(int first, milliseconds most) {
+// The launcher of rank 0's machine tells the ranks that come late, unless settle() notes that it
+// need not.
+void Round::note_told() {
+  store_->set(key("told", environment_.rank), "");
+  if (environment_.rank >= environment_.local_size) launch::note_settled();
+}
+
+bool Round::wait_until_told(int first, milliseconds most) {
   const auto end = steady_clock::now() + most;
   for (int rank = first; rank < environment_.world_size; ++rank)
     while (!store_->check({key("told", rank)})) {
-      if (steady_clock::now() >= end) return;
+      if (steady_clock::now() >= end) return false;
       std::this_thread::sleep_for(milliseconds(10));
     }
+  return true;
+}
+
+void Round::settle(int first, milliseconds most) {
+  if (wait_until_told(first, most) || most >= time_for_latecomers) launch::note_settled();
 }
 
 // Another machine's launcher has ended for good, so this machine's must not restart its ranks.
@@ -185,7 +197,7 @@ bool Round::refuse_start(const Error& error) {
                              " cannot start: ", error.what()),
                         own_.restart};
   store_->compareSet(key("refused"), "", refusal.to_text());
-  store_->set(key("told", environment_.rank), "");
+  note_told();
   return true;
 }
 

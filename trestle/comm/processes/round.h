@@ -67,9 +67,15 @@ class Round {
   // false if the round has a world, and is thus an earlier one.
   bool refuse_start(const Error& error);
 
-  // For rank 0 after an error, if it hosts the store: waits until the ranks from `first` on have
-  // read why the round was refused, at most for `most`, because some may come late or never.
-  void wait_until_told(int first, std::chrono::milliseconds most);
+  // Waits until the ranks from `first` on have read why there will be no world, at most for `most`,
+  // because some may come late or never. Returns whether they have.
+  bool wait_until_told(int first, std::chrono::milliseconds most);
+  // The same for rank 0 after an error, if it hosts the store. Notes to the launcher if it need not
+  // tell them too.
+  void settle(int first, std::chrono::milliseconds most);
+
+  // How long a store tells ranks that come late why no world begins.
+  static constexpr std::chrono::milliseconds time_for_latecomers{3000};
 
   // Tells the ranks of this round news of another machine. Returns false if the round has failed
   // before: its ranks may not read it any more, but may meet in another round.
@@ -86,6 +92,7 @@ class Round {
   [[noreturn]] void raise_end(const std::string& reason);
   [[noreturn]] void raise(const std::string& refusal);
   [[noreturn]] void refuse(const char* kind, const std::string& reason);
+  void note_told();
   std::optional<std::vector<Card>> read_world(const std::string& world);
   const std::vector<int>& missing();
   void declare_world();

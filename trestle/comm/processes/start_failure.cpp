@@ -29,7 +29,7 @@ void refuse_as_rank_zero(const launch::RankEnvironment& environment, const Error
   if (environment.store_of_launcher) return;
   // The ranks of this machine have mostly the same error, and do not wait for it.
   const bool has_others = environment.local_size < environment.world_size;
-  round.wait_until_told(has_others ? environment.local_size : 1, milliseconds(3000));
+  round.settle(has_others ? environment.local_size : 1, Round::time_for_latecomers);
 }
 
 void refuse_at_rank_zero(const launch::RankEnvironment& environment, const Error& error) {

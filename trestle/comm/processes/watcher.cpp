@@ -383,6 +383,11 @@ void ProcessControlPlane::Watcher::goodbye() {
   wake_.notify_all();
 }
 
+bool ProcessControlPlane::Watcher::is_failure_settled() const {
+  const std::lock_guard lock(mutex_);
+  return failure_ && (is_published_ || is_store_lost_ || !has_ended_);
+}
+
 bool ProcessControlPlane::Watcher::wait_for_end(milliseconds most) {
   std::unique_lock lock(mutex_);
   return polled_.wait_for(lock, most, [&] { return has_ended_; });

@@ -41,6 +41,8 @@ class ProcessControlPlane::Watcher {
   // The reason, preceded by how long this process was stopped, if that was just now.
   std::string with_stall_note(std::string reason) const;
   const Facts& facts() const { return facts_; }
+  // Whether there is a failure whose reason is in the store, or which no store takes any more.
+  bool is_failure_settled() const;
 
   void goodbye();
   bool wait_for_end(std::chrono::milliseconds most);
