@@ -103,6 +103,31 @@ def rank_killed(training):
     return f"ended after {took:.1f} s, step {saved} saved of {steps}"
 
 
+def stopped_rank(training, node):
+    programs = strike(training)
+    host = training.hosts[node]
+    host.kill(max(host.rank_processes().items())[1], signal.SIGSTOP)
+    struck, steps = time.monotonic(), len(training.metrics())
+    took = training.check_ends_in_time(programs, struck)
+    # A rank that is alone on its host says it itself; otherwise the other rank of its host does.
+    training.check_reason([programs[node]], r"did not run for|has sent no heartbeat for")
+    training.check_no_process_left()
+    saved = training.check_nothing_lost(steps)
+    return f"ended after {took:.1f} s, step {saved} saved of {steps}"
+
+
+@case(launchers=("launch",))
+def rank_stopped(training):
+    """A rank of the second host is stopped (SIGSTOP), and no rank there runs that could notice the deadline."""
+    return stopped_rank(training, 1)
+
+
+@case(launchers=("launch",))
+def rank_stopped_on_first_host(training):
+    """The same with a rank of the first host, which has the ranks' store."""
+    return stopped_rank(training, 0)
+
+
 @case(deadline=8.0)
 def link_down_briefly(training):
     """A link is cut for less than the deadline: the run waits, and continues."""

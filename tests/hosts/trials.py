@@ -73,8 +73,7 @@ class Trial:
         codes = [program.poll() for program in programs]
         check(None not in codes, f"a program still runs {limit:.0f} s after the failure")
         check(not self.succeeds(training) or codes == [0, 0], f"the exit codes are {codes}")
-        if self.kind != "stop":
-            training.check_no_process_left()
+        training.check_no_process_left()
         training.check_nothing_lost(steps)
         if codes != [0, 0]:
             for host in training.hosts:

@@ -158,10 +158,10 @@ TEST(LaunchEndings, PrintsLastOutputOfHelpers) {
   EXPECT_THAT(outcome.out, HasSubstr("[0] last words"));
 }
 
-Words on_two_nodes(const std::string& script) {
-  return on_ranks(1, script,
-                  {"--nodes", "2", "--node-rank", "0", "--rendezvous", "127.0.0.1:29613",
-                   "--max-restarts", "3"});
+Words on_two_nodes(const std::string& script, const Words& more = {"--max-restarts", "3"}) {
+  Words flags = {"--nodes", "2", "--node-rank", "0", "--rendezvous", "127.0.0.1:29613"};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return on_ranks(1, script, flags);
 }
 
 // Its ranks were told by another machine's launcher.
@@ -172,6 +172,26 @@ TEST(LaunchEndings, DoesNotRestartOnceAnotherMachineHasEnded) {
   EXPECT_EQ(outcome.code, 5);
   EXPECT_EQ(count_of("try", outcome.out), 1);
   EXPECT_THAT(outcome.err, HasSubstr("It is not restarted: it is out of memory."));
+}
+
+// The ranks of the other machines have failed at their deadline.
+TEST(LaunchEndings, ResumesARankThatIsStoppedForLongSoThatItEnds) {
+  const Outcome outcome = run_launcher(
+      on_two_nodes("echo deadline 300 >$TRESTLE_LAUNCH_NOTES; kill -STOP $$; echo runs; exit 5",
+                   {"--notice-ms", "3000"}));
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_THAT(outcome.out, HasSubstr("runs"));
+  EXPECT_THAT(outcome.err, HasSubstr("the other ranks wait 300 ms for it"));
+  EXPECT_GT(outcome.seconds, 2.3);
+}
+
+TEST(LaunchEndings, KillsARankThatStaysStopped) {
+  const Outcome outcome =
+      run_launcher(on_two_nodes("trap '' TERM; echo deadline 100 >$TRESTLE_LAUNCH_NOTES; "
+                                "while :; do kill -STOP $$; done",
+                                {"--notice-ms", "100", "--grace-ms", "300"}));
+  EXPECT_EQ(outcome.code, 128 + SIGKILL);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("was killed by signal 9"), Not(HasSubstr("memory"))));
 }
 
 TEST(LaunchEndings, CountsRestartsOfOtherMachines) {

@@ -60,6 +60,7 @@ class Launcher {
   bool is_settled(const ExitStatus& first) const;
   void act_on_deadlines();
   void resume_last_stopped();
+  void end_stopped_for_long();
   void send(int signal);
   void flush();
   bool any_alive() const;
@@ -82,6 +83,8 @@ class Launcher {
   int restart_ = 0;
   bool have_met_ = false;
   bool is_settled_ = false;  // as Notes has it
+  std::optional<std::chrono::milliseconds> deadline_of_ranks_;
+  bool ends_stopped_ = false;  // a rank was stopped longer than the other machines wait for it
   std::deque<RankProcess> ranks_;
   std::optional<Failure> failure_;
   int start_failure_ = 0;  // errno
@@ -98,7 +101,7 @@ bool Launcher::any_alive() const {
 
 // Whether it succeeded, or ended by a signal that the launcher sent.
 bool Launcher::ended_as_requested(const RankProcess& rank) const {
-  if (rank.exit_status().success() || rank.killed()) return true;
+  if (rank.exit_status().success() || (rank.killed() && !ends_stopped_)) return true;
   return stopped_by_ != 0 && rank.exit_status().exit_code() == 128 + stopped_by_;
 }
 
@@ -117,7 +120,7 @@ bool Launcher::shows_lines_on_terminal() const {
 void Launcher::start(int restart) {
   ranks_.clear();
   failure_.reset();
-  have_met_ = is_settled_ = false;
+  have_met_ = is_settled_ = ends_stopped_ = false;
   deadline_.reset();
   terminated_ = false;
   const StartContext context{
@@ -187,6 +190,7 @@ void Launcher::read_notes() {
   }
   if (notes.end && !end_elsewhere_) end_elsewhere_ = std::move(notes.end);
   is_settled_ |= notes.is_settled;
+  if (notes.deadline) deadline_of_ranks_ = notes.deadline;
 }
 
 // Whether the ranks of the other machines need no news of this failure. With restarts they may come
@@ -264,11 +268,36 @@ void Launcher::resume_last_stopped() {
   }
 }
 
+// The ranks of the other machines have failed at their deadline, and no rank of this machine can
+// notice that while all of them are stopped. Resumed, they do, and end with the reason.
+void Launcher::end_stopped_for_long() {
+  constexpr auto grace = std::chrono::seconds(2);  // in which the other ranks end
+  if (options_.nodes == 1 || failure_ || deadline_) return;
+  for (RankProcess& rank : ranks_) {
+    const auto stopped = rank.stopped_for();
+    if (stopped.count() == 0) continue;
+    read_notes();
+    if (!deadline_of_ranks_ || stopped < *deadline_of_ranks_ + grace) continue;
+    output_.say(text("rank ", rank.rank(), " (process ", rank.process(), ") has been stopped for ",
+                     format_duration(stopped.count()), ", and the other ranks wait ",
+                     format_duration(std::chrono::duration<double>(*deadline_of_ranks_).count()),
+                     " for it: it is resumed with SIGCONT, so that it ends too"));
+    send(SIGCONT);
+    ends_stopped_ = true;
+    deadline_ = Clock::now() + options_.notice + grace;
+    return;
+  }
+}
+
 Clock::duration Launcher::time_left() const {
   constexpr auto forever = std::chrono::hours(1);
+  constexpr auto very_soon = std::chrono::milliseconds(200);
   constexpr auto soon = std::chrono::seconds(1);
   const bool some_ended = std::any_of(ranks_.begin(), ranks_.end(),
                                       [](const RankProcess& rank) { return rank.ended(); });
+  const bool some_stopped = std::any_of(ranks_.begin(), ranks_.end(),
+                                        [](const RankProcess& rank) { return rank.is_stopped(); });
+  if (!deadline_ && some_stopped) return very_soon;
   if (!deadline_) return some_ended ? Clock::duration(soon) : Clock::duration(forever);
   return std::max<Clock::duration>(*deadline_ - Clock::now(), Clock::duration::zero());
 }
@@ -300,6 +329,7 @@ void Launcher::watch() {
     poll_once(time_left());
     act_on_deadlines();
     resume_last_stopped();
+    end_stopped_for_long();
   }
 }
 
@@ -386,7 +416,7 @@ int Launcher::run() {
       std::string words = message();
       if (end_elsewhere_ && options_.max_restarts > 0)
         words += text("\n  It is not restarted: ", *end_elsewhere_, ".");
-      if (failure_->first->exit_status().signal == SIGKILL)
+      if (failure_->first->exit_status().signal == SIGKILL && !failure_->first->killed())
         words += "\n  Perhaps the machine was out of memory.";
       return finish(code, words);
     }

@@ -82,7 +82,9 @@ struct LaunchOptions {
 //
 // It prints nothing if all ranks exited with code 2 (a usage error): they have printed the reason.
 // A rank may exit with 0 while other ranks still run. If all remaining ranks are stopped by a
-// signal, they are resumed after 5 seconds.
+// signal, they are resumed after 5 seconds. With several machines a rank that has been stopped for
+// two seconds longer than the ranks' deadline is resumed, and killed if it does not end: the ranks
+// of the other machines have failed without it.
 //
 // Each rank leads its own process group, which is killed as a whole: at the end, and also if the
 // launcher itself is killed. SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all ranks; a

@@ -14,7 +14,8 @@ namespace trestle::launch {
 
 namespace {
 
-constexpr const char *restart_mark = "restart ", *end_mark = "end ", *settled_mark = "settled";
+constexpr const char *restart_mark = "restart ", *end_mark = "end ", *settled_mark = "settled",
+                     *deadline_mark = "deadline ";
 
 // One write() of at most PIPE_BUF bytes: notes of several ranks do not mix.
 void write_note(const std::string& mark, std::string words) {
@@ -51,6 +52,9 @@ Notes NoteReader::read() {
       notes.end = line.substr(std::string(end_mark).size());
     else if (line == settled_mark)
       notes.is_settled = true;
+    else if (line.starts_with(deadline_mark))
+      notes.deadline =
+          std::chrono::milliseconds(std::atoll(line.c_str() + std::string(deadline_mark).size()));
   }
   return notes;
 }
@@ -60,5 +64,9 @@ void note_restart(int restart) { write_note(restart_mark, std::to_string(restart
 void note_end(const std::string& reason) { write_note(end_mark, reason); }
 
 void note_settled() { write_note(settled_mark, ""); }
+
+void note_deadline(std::chrono::milliseconds deadline) {
+  write_note(deadline_mark, std::to_string(deadline.count()));
+}
 
 }  // namespace trestle::launch

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -16,6 +17,8 @@ struct Notes {
   std::optional<std::string> end = {};
   // The ranks of the other machines know why this start failed, or no store takes the reason.
   bool is_settled = false;
+  // How long the ranks of the other machines wait for one of this machine.
+  std::optional<std::chrono::milliseconds> deadline = {};
 };
 
 // The launcher's side: a pipe, which the ranks open by the path in their variable.
@@ -37,5 +40,6 @@ class NoteReader {
 void note_restart(int restart);
 void note_end(const std::string& reason);
 void note_settled();
+void note_deadline(std::chrono::milliseconds deadline);
 
 }  // namespace trestle::launch

@@ -141,6 +141,14 @@ bool RankProcess::is_stopped() const {
          info.si_pid == process_;
 }
 
+std::chrono::duration<double> RankProcess::stopped_for() {
+  if (!is_stopped())
+    since_stop_.reset();
+  else if (!since_stop_)
+    since_stop_.emplace();
+  return std::chrono::duration<double>(since_stop_ ? since_stop_->seconds() : 0);
+}
+
 void RankProcess::send(int signal) {
   if (process_ <= 0) return;  // kill(-1, ...) would signal every process
   if (signal == SIGKILL && !ended()) killed_ = true;

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <array>
+#include <chrono>
 #include <optional>
 
 #include "trestle/base/stopwatch.h"
@@ -47,6 +48,8 @@ class RankProcess {
   bool poll_exit();
   // Whether a signal has stopped it, such as Ctrl-Z (not a debugger).
   bool is_stopped() const;
+  // Polls how long it has been stopped, as far as earlier calls have seen it; zero while it runs.
+  std::chrono::duration<double> stopped_for();
   // The errno of a failed execve(), or 0.
   int start_failure() const { return start_failure_; }
 
@@ -80,6 +83,7 @@ class RankProcess {
   Descriptor start_status_;
   std::array<Reader, 2> readers_;
   std::optional<ExitStatus> exit_status_;
+  std::optional<Stopwatch> since_stop_;
   double seconds_ = 0;
   int start_failure_ = 0;
   bool killed_ = false;

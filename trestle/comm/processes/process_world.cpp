@@ -172,6 +172,7 @@ World process_world(const launch::RankEnvironment& environment, GpuBackend gpu_b
   const SigpipeGuard sigpipe_guard;
   // libtorch warns of every connection whose host has no name, also in the store's own thread.
   const LogSilencer silencer;
+  launch::note_deadline(deadline);
   Rendezvous meeting = rendezvous(environment, deadline);
   launch::note_restart(meeting.restart);
   const auto rank = static_cast<std::size_t>(environment.rank);
