@@ -111,6 +111,8 @@ def stopped_rank(training, node):
     took = training.check_ends_in_time(programs, struck)
     # A rank that is alone on its host says it itself; otherwise the other rank of its host does.
     training.check_reason([programs[node]], r"did not run for|has sent no heartbeat for")
+    is_alone = training.mode.ranks == 1
+    training.check_reason(programs, "process has stopped|did not run" if is_alone else "but other ranks of the same machine")
     training.check_no_process_left()
     saved = training.check_nothing_lost(steps)
     return f"ended after {took:.1f} s, step {saved} saved of {steps}"

@@ -7,6 +7,7 @@
 #include "trestle/base/text.h"
 #include "trestle/comm/completion.h"
 #include "trestle/comm/processes/log_silencer.h"
+#include "trestle/launch/exit_status.h"
 #include "trestle/launch/notes.h"
 
 namespace trestle::comm {
@@ -299,7 +300,7 @@ std::string ProcessControlPlane::Watcher::silent_ranks(const std::vector<int>& b
     const std::lock_guard lock(mutex_);
     if (stalls_.recent_stall(steady_clock::now()) > milliseconds::zero()) return all;
   }
-  std::vector<std::string> hosts;
+  std::vector<int> silent;
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
     const bool is_named = std::find(but.begin(), but.end(), rank) != but.end();
     bool is_silent = false;
@@ -307,29 +308,48 @@ std::string ProcessControlPlane::Watcher::silent_ranks(const std::vector<int>& b
       const std::lock_guard lock(mutex_);
       is_silent = rank != facts_.rank && !silence(rank, steady_clock::now()).empty();
     }
-    const std::string host = describe_host(facts_.identities[static_cast<std::size_t>(rank)]);
-    if (is_silent && !is_here(rank) && std::find(hosts.begin(), hosts.end(), host) == hosts.end())
-      hosts.push_back(host);
+    if (is_silent) silent.push_back(rank);
     if (is_silent && !is_named) all += text("; rank ", rank, " ", status_of(rank));
   }
-  return all + advice(hosts);
+  return all + advice(silent);
 }
 
-// Whether the machines or the network failed, if there are several machines.
-std::string ProcessControlPlane::Watcher::advice(const std::vector<std::string>& silent) const {
+// Whether a machine, the network or a process failed, if there are several machines.
+std::string ProcessControlPlane::Watcher::advice(const std::vector<int>& silent) const {
+  const auto is_silent = [&](int rank) {
+    return std::find(silent.begin(), silent.end(), rank) != silent.end();
+  };
+  // While the store does not answer, the other ranks of its machine cannot be heard either.
+  const bool is_store_silent = !facts_.store_of_launcher && is_silent(0);
+  std::vector<std::string> machines, hosts;  // those that send nothing
   bool are_here = true;
-  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
     are_here = are_here && is_here(rank);
+    const ProcessIdentity& identity = facts_.identities[static_cast<std::size_t>(rank)];
+    bool sends = false;
+    for (int other = 0; other < static_cast<int>(ranks_.size()); ++other)
+      sends |= facts_.identities[static_cast<std::size_t>(other)].machine == identity.machine &&
+               !is_silent(other);
+    if (is_store_silent && identity.machine == facts_.identities[0].machine) sends = is_here(0);
+    if (sends || std::find(machines.begin(), machines.end(), identity.machine) != machines.end())
+      continue;
+    machines.push_back(identity.machine);
+    hosts.push_back(describe_host(identity));
+  }
   if (are_here) return "";
-  if (silent.empty())
-    return "\n  Heartbeats come from all ranks, so the machines and the network work: a rank is "
-           "slow "
-           "or waits for something else.";
-  return text(
-      "\n  Nothing comes from ", join(silent, ", "),
-      ", heartbeats included: the machine has "
-      "stopped, or the network to it is cut. Resume the run when it is back; --max-restarts "
-      "of the launcher does that by itself.");
+  if (!hosts.empty())
+    return text(
+        "\n  Nothing comes from ", join(hosts, ", "),
+        ", heartbeats included: the machine or the process has stopped, or the network to it "
+        "is cut. Resume the run when it is back; --max-restarts of the launcher does that by "
+        "itself.");
+  if (!silent.empty())
+    return text(
+        "\n  No heartbeat comes from ", launch::describe_ranks(silent),
+        ", but other ranks of the same machine send theirs: the process was stopped, or waits "
+        "for its system.");
+  return "\n  Heartbeats come from all ranks, so the machines and the network work: a rank is slow "
+         "or waits for something else.";
 }
 
 bool ProcessControlPlane::Watcher::is_here(int rank) const {

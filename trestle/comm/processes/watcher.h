@@ -71,7 +71,7 @@ class ProcessControlPlane::Watcher {
   std::string silence(int rank, Time now) const;
   std::string state_of(int rank) const;  // its status and silence, without its process
   bool is_here(int rank) const;
-  std::string advice(const std::vector<std::string>& silent) const;
+  std::string advice(const std::vector<int>& silent) const;
 
   const Facts facts_;
   const c10::intrusive_ptr<c10d::Store> store_;
