@@ -56,7 +56,7 @@ def late_host(training):
 def absent_host(training):
     """A host never starts: the other one ends at the deadline, and names who is missing."""
     first = training.start(0)
-    limit = training.deadline + training.ALLOWED + 5  # the start of a program takes seconds
+    limit = training.deadline + training.allowed + 5 * training.slowness  # the start of a program takes seconds
     took = training.check_ends_in_time([first], first.began, limit)
     training.check_reason([first], r"ranks? [\d, and]+ of \d+ ha(s|ve) not arrived at node0")
     return f"{took:.1f} s"
@@ -222,7 +222,7 @@ def stopped_on_one_host(training):
     programs = strike(training)
     programs[1].send(signal.SIGINT)
     for program in programs:
-        code = program.wait(training.deadline + training.ALLOWED)
+        code = program.wait(training.deadline + training.allowed)
         check(code != 0, f"{program.name} exited with 0")
     training.check_no_process_left()
     resume(training, expected, [0, 1])

@@ -62,7 +62,7 @@ class Trial:
         struck, steps = time.monotonic(), len(training.metrics())
         self.strike(training.hosts[self.node])
         # A cut link ends a round of the ranks at the deadline, and a restart waits for the other host that long again.
-        limit = training.deadline * (3 if self.restarts else 1) + training.ALLOWED
+        limit = training.deadline * (3 if self.restarts else 1) + training.allowed
         limit += 25 if self.may_finish(training) else 0  # the rest of the run
         end = struck + limit
         while time.monotonic() < end and any(program.poll() is None for program in programs):
