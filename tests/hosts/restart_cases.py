@@ -127,6 +127,39 @@ def missing_host_is_told(training):
     return "names the missing rank"
 
 
+def fail_on_second_host(training):
+    """Starts the second host so that its rank cannot start."""
+    training.hosts[1].set_variable("GLOO_SOCKET_IFNAME", "eth7")
+    program = training.start(1)
+    training.hosts[1].set_variable("GLOO_SOCKET_IFNAME", None)
+    return program
+
+
+@case(deadline=PATIENT, modes=("pipeline",), launchers=("launch",))
+def failed_just_before_first_host(training):
+    """The second host fails, and then the first one starts: for three seconds the second launcher tells it the reason."""
+    second = fail_on_second_host(training)
+    second.wait_for("eth7", 10 * training.slowness)
+    first = training.start(0)
+    code = first.wait(12 * training.slowness)
+    check(code != 0, f"{first.name} exited with 0")
+    training.check_reason([first], r"process \d+ on node1\) exited with code 2")
+    return f"told after {first.ended - first.began:.1f} s"
+
+
+@case(deadline=30.0, modes=("pipeline",), launchers=("launch",))
+def failed_before_first_host(training):
+    """The second host fails long before the first one starts, which waits for it: corrected, it joins."""
+    second = fail_on_second_host(training)
+    check(second.wait(12 * training.slowness) != 0, f"{second.name} exited with 0")
+    training.check_reason([second], "eth7")
+    first = training.start(0)
+    first.wait_for(r"waiting for rank 1 of 2 \(node 1\)", 10 * training.slowness)
+    second = training.start(1)
+    training.check_succeeds([first, second])
+    return "the first host names the missing one, which joins"
+
+
 @case(modes=("pipeline",), launchers=("launch",))
 def nnodes_as_torchrun_spells_it(training):
     """--nnodes is taken for --nodes."""
