@@ -66,7 +66,7 @@ def host_gone(training, gone):
     left = 1 - gone
     programs = strike(training)
     training.hosts[gone].power_off()
-    struck, steps = time.monotonic(), len(training.metrics())
+    struck, steps = time.monotonic(), training.steps_made()
     took = training.check_ends_in_time([programs[left]], struck)
     training.check_reason([programs[left]], REASON)
     training.check_names(programs[left], training.hosts[gone])
@@ -94,7 +94,7 @@ def rank_killed(training):
     host = training.hosts[1]
     rank, process = max(host.rank_processes().items())
     host.kill(process)
-    struck, steps = time.monotonic(), len(training.metrics())
+    struck, steps = time.monotonic(), training.steps_made()
     took = training.check_ends_in_time(programs, struck)
     training.check_reason([programs[1]], rf"trestle: rank {rank} |rank +: {rank} ")
     training.check_names(programs[0], host)
@@ -107,7 +107,7 @@ def stopped_rank(training, node):
     programs = strike(training)
     host = training.hosts[node]
     host.kill(max(host.rank_processes().items())[1], signal.SIGSTOP)
-    struck, steps = time.monotonic(), len(training.metrics())
+    struck, steps = time.monotonic(), training.steps_made()
     took = training.check_ends_in_time(programs, struck)
     # A rank that is alone on its host says it itself; otherwise the other rank of its host does.
     training.check_reason([programs[node]], r"did not run for|has sent no heartbeat for")
@@ -150,7 +150,7 @@ def link_down_for_long(training):
     expected = training.undisturbed()
     programs = strike(training)
     training.hosts[1].link.down()
-    struck, steps = time.monotonic(), len(training.metrics())
+    struck, steps = time.monotonic(), training.steps_made()
     took = training.check_ends_in_time(programs, struck)
     for node, program in enumerate(programs):
         training.check_names(program, training.hosts[1 - node])
@@ -195,7 +195,7 @@ def restart_after_both(training):
     strike(training)
     for host in training.hosts:
         host.power_off()
-    steps = len(training.metrics())
+    steps = training.steps_made()
     saved = training.check_nothing_lost(steps)
     for host in training.hosts:
         host.link.up()

@@ -160,6 +160,10 @@ class Training:
         lines = file.read_text().splitlines() if file.exists() else []
         return [re.split(r',"(?:examples_per_second|peak_bytes)"', line)[0] for line in lines]
 
+    def steps_made(self):
+        """The number of steps in the metrics, which have a line for each epoch too."""
+        return sum(line.startswith('{"step":') for line in self.metrics())
+
     def saved_step(self):
         """The number of steps in the last checkpoint, whose files must all be there; 0 without one."""
         index = self.run_folder() / "last/index.json"
@@ -174,12 +178,12 @@ class Training:
     def wait_for_steps(self, steps, seconds=40):
         """Waits until the run has made this number of steps."""
         end = time.monotonic() + seconds * self.slowness
-        while len(self.metrics()) < steps:
+        while self.steps_made() < steps:
             for host in self.hosts:
                 for program in host.programs()[-1:]:
                     check(program.poll() is None, f"{program.name} ended with {program.poll()} before step {steps}")
             if time.monotonic() > end:
-                raise HostsError(f"{len(self.metrics())} of {steps} steps within {seconds} s")
+                raise HostsError(f"{self.steps_made()} of {steps} steps within {seconds} s")
             time.sleep(0.01)
 
     # The checks.

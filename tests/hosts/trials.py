@@ -59,7 +59,7 @@ class Trial:
         programs = training.start_all(options=options)
         training.wait_for_steps(self.step)
         time.sleep(self.later)
-        struck, steps = time.monotonic(), len(training.metrics())
+        struck, steps = time.monotonic(), training.steps_made()
         self.strike(training.hosts[self.node])
         # A cut link ends a round of the ranks at the deadline, and a restart waits for the other host that long again.
         limit = training.deadline * (3 if self.restarts else 1) + training.allowed
