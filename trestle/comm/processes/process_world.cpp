@@ -146,7 +146,8 @@ std::string own_address(const launch::RankEnvironment& environment, const Rendez
     return meeting.address_of_rank_zero;
   for (const ProcessIdentity& identity : identities) {
     if (is_here(identity)) continue;
-    address = local_address_towards(identity.host, environment.port);
+    const std::string& other = identity.address.empty() ? identity.host : identity.address;
+    address = local_address_towards(other, environment.port);
     if (is_of_network(address)) return address;
   }
   throw UsageError(text("rank ", environment.rank, " has no address on the route to ",
