@@ -16,7 +16,10 @@ def case(launchers=("launch", "torchrun"), modes=("pipeline", "replicate", "shar
         def run(launcher, mode):
             with Training(launcher, mode, **options) as training:
                 try:
-                    return function(training), training.terminals()
+                    words = function(training)
+                    if training.slowness > 1:
+                        words += f" (busy: limits times {training.slowness:g})"
+                    return words, training.terminals()
                 except Exception as error:
                     error.terminals = training.terminals()
                     raise
