@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/sharding/rows.h"
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/nn/layers.h"
@@ -142,6 +143,30 @@ TEST(ParallelizeEdges, StagesThatShareADeviceHaveOneOrderOnAllRanks) {
           EXPECT_TRUE(at::allclose(value.cpu(), expected.at(name), 1e-5, 1e-6))
               << name << ", " << schedule;
     });
+}
+
+// Each would wait for the other in the device's backward thread.
+TEST(ParallelizeEdges, RefusesReplicasThatAreThreadsOnOneDevice) {
+  const std::vector<Device> devices = virtual_devices(2);
+  for (const auto level : {ShardLevel::None, ShardLevel::Gradients, ShardLevel::Parameters}) {
+    const auto all = spawn(2, [&](World& world) -> std::string {
+      nn::Layers net(nn::Seed{4});
+      for (const char* const name : {"a", "b"})
+        net.add(name, [] { return torch::nn::Linear(6, 6); });
+      ParallelOptions options{.level = level};
+      options.options.balance = {1, 1};
+      options.options.devices = {devices[world.rank()], devices[1 - world.rank()]};
+      try {
+        Parallel(net, DeviceMesh(world, {{"shard", 2}}), options);
+      } catch (const UsageError& error) {
+        return error.what();
+      }
+      return "";
+    });
+    for (const std::string& message : all)
+      EXPECT_THAT(message,
+                  ::testing::HasSubstr("ranks 0 and 1 that share each batch both use vir"));
+  }
 }
 
 // The second stage has no parameters, and the replicas evaluate different numbers of micro-batches.

@@ -50,6 +50,29 @@ TEST(ShardEdgeCases, FreezesParametersBetweenSteps) {
         "trains other parameters than this rank");
 }
 
+// Each would wait for the other in the device's backward thread, until the deadline.
+TEST(ShardEdgeCases, RefusesThreadRanksOnOneDevice) {
+  const at::Device device = virtual_devices(1)[0].torch;
+  const std::string reason = "ranks 0 and 1 that share each batch both use virtual:0";
+  for (const ShardLevel level : levels) {
+    expect_error(
+        2,
+        [&](World& world) {
+          ShardedModule<Model> sharded(make<Net>(), shards(world),
+                                       {.level = level, .device = device});
+        },
+        reason);
+    expect_error(
+        2,
+        [&](World& world) {
+          nn::Layers net(nn::Seed{1});
+          net.add("linear", [] { return torch::nn::Linear(4, 4); });
+          Sharded(net, shards(world), {.level = level, .device = device});
+        },
+        reason);
+  }
+}
+
 TEST(ShardEdgeCases, RefusesParametersUnfrozenAfterConstruction) {
   each_level(2, {}, [](World& world, const ShardOptions& options) {
     const auto net = make<Net>();

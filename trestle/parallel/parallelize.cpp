@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/shared_devices.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/gradient_norm/sharded_norm.h"
 #include "trestle/parallel/stage_replicas.h"
@@ -51,6 +53,12 @@ Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOp
         std::make_shared<parallel::StageReplicas>(ranks, shard, options.stage_units);
   }
   pipeline.emplace(model, own);
+  if (hooks && mesh.world().backend() == "threads") {
+    std::vector<at::Device> devices;
+    for (int stage = 0; stage < pipeline->stage_count(); ++stage)
+      if (pipeline->has_stage(stage)) devices.push_back(pipeline->device(stage).torch);
+    comm::refuse_shared_devices(ranks.all, devices, "that share each batch");
+  }
   if (hooks) hooks->take_parameters(*pipeline, mesh);
 }
 

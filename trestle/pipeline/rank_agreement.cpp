@@ -1,10 +1,8 @@
 #include "trestle/pipeline/rank_agreement.h"
 
 #include <torch/version.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <exception>
 #include <random>
@@ -18,6 +16,7 @@
 #include "trestle/comm/fail_on_error.h"
 #include "trestle/comm/gather.h"
 #include "trestle/comm/rank_error.h"
+#include "trestle/comm/shared_devices.h"
 #include "trestle/pipeline/options.h"
 #include "trestle/schedule/csv.h"
 
@@ -83,22 +82,6 @@ void compare_pipelines(const std::string& own, const std::string& firsts, int ra
                    {.rank = rank, .hint = "Give all ranks the same model and options."});
 }
 
-// Two thread ranks on one device would wait for each other in its backward thread.
-void refuse_shared_devices(const comm::Group& group, const StageList& stages) {
-  std::array<char, 256> host = {};
-  gethostname(host.data(), host.size() - 1);
-  std::vector<std::string> own;
-  for (const auto& stage : stages)
-    if (!stage.device().is_cpu())
-      own.push_back(text(host.data(), " ", getpid(), "\n", device_name(stage.device())));
-  const auto clash = comm::find_clash(group, own);
-  if (!clash) return;
-  throw UsageError(
-      text("ranks ", clash->first, " and ", clash->second, " of the pipeline both use ",
-           clash->value.substr(clash->value.find('\n') + 1)),
-      {.rank = group.rank(), .hint = "Give each rank that is a thread devices of its own."});
-}
-
 }  // namespace
 
 int first_rank(const PipelineOptions& options) {
@@ -149,7 +132,9 @@ std::shared_ptr<RankLink> connect_ranks(const PipelineOptions& options,
   for (int rank = 0; rank < static_cast<int>(all.size()); ++rank)
     compare_pipelines(all[static_cast<std::size_t>(rank)].first,
                       all[static_cast<std::size_t>(first)].first, rank, first);
-  refuse_shared_devices(options.group, model.stages);
+  std::vector<at::Device> devices;
+  for (const auto& stage : model.stages) devices.push_back(stage.device());
+  comm::refuse_shared_devices(options.group, devices, "of the pipeline");
   return std::make_shared<RankLink>(options.group, table.rank_of_stage.front(),
                                     table.rank_of_stage.back(),
                                     all[static_cast<std::size_t>(first)].second);

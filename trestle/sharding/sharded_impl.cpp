@@ -12,6 +12,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/shared_devices.h"
 #include "trestle/device/batch_norm_kernel.h"
 #include "trestle/device/keyed_random.h"
 #include "trestle/sharding/engine/layer_units.h"
@@ -38,6 +39,15 @@ NamedTensors to_named_tensors(const Items& items) {
 
 std::shared_ptr<ShardEngine> make_engine(const DeviceMesh& mesh, const ShardOptions& options) {
   return std::make_shared<ShardEngine>(options, sharding::rank_groups(mesh, options));
+}
+
+// Ranks that are threads share the devices of their process.
+void refuse_shared_devices(const DeviceMesh& mesh, const comm::Group& ranks,
+                           const NamedTensors& parameters) {
+  if (mesh.world().backend() != "threads") return;
+  std::vector<at::Device> devices;
+  for (const auto& [name, parameter] : parameters) devices.push_back(parameter.device());
+  comm::refuse_shared_devices(ranks, devices, "that share each batch");
 }
 
 void require_trained(const NamedTensors& parameters) {
@@ -85,6 +95,7 @@ Sharded::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, const Shard
   }
   const NamedTensors parameters = sharding::each_once(model.named_parameters());
   if (!graph_.layers.empty()) require_trained(parameters);
+  refuse_shared_devices(mesh, engine_->ranks().all, parameters);
   engine_->finish(parameters, sharding::each_once(model.named_buffers()),
                   GradientReducer::Driver::Autograd, unit_order);
   engine_->precision().cast_inputs_of_layers(graph_);
@@ -111,6 +122,7 @@ Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& 
   if (options.level == ShardLevel::Parameters)
     module_units_.emplace(*module_, parameters, buffers, *engine_);
   require_trained(parameters);
+  refuse_shared_devices(mesh, engine_->ranks().all, parameters);
   const bool one_unit = module_units_ && !module_units_->has_hooked_modules();
   engine_->finish(parameters, buffers, GradientReducer::Driver::Autograd,
                   one_unit ? std::vector<std::size_t>{0} : std::vector<std::size_t>());
