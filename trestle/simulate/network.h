@@ -54,6 +54,6 @@ struct Network {
 };
 
 // Network::in_first_part of ranks on plain CPUs.
-inline constexpr Bytes in_first_part_on_cpu = 255 * 1024;
+inline constexpr Bytes in_first_part_on_cpu = Bytes{255} * 1024;
 
 }  // namespace trestle::simulate
