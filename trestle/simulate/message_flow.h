@@ -57,7 +57,7 @@ class MessageFlow {
     std::size_t position;  // among all messages that the rank takes
   };
   struct Receiver {
-    std::vector<Fetch> order;  // of the messages that are not whole
+    std::vector<Fetch> order;  // the messages that are not whole
     std::size_t fetched = 0, taken = 0;
     bool fetching = false;
   };

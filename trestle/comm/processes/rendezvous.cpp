@@ -134,6 +134,7 @@ class Arrival {
       if (steady_clock::now() >= end_)
         throw RankError(text("no second connection to the store at ", address_.text(), ": ",
                              reason.substr(0, reason.find('\n'))));
+      std::this_thread::sleep_for(milliseconds(20));
     }
   }
 

@@ -88,7 +88,7 @@ class DistributedTransport final : public StageTransport {
   std::size_t expected_ = 0;                      // messages of this run
   std::size_t taken_ = 0;                         // of these, those that receive() returned
   std::map<int, std::size_t> in_flight_;          // [rank] messages that it may not have received
-  std::vector<gradient_norm::StageNorm> norms_;   // of all ranks, after give_norms()
+  std::vector<gradient_norm::StageNorm> norms_;   // those of all ranks, after give_norms()
   int jobs_ = 0;                                  // in the link's threads
   std::exception_ptr failure_;
 };

@@ -19,7 +19,8 @@ constexpr std::uint32_t magic = 0x4d535254;  // "TRSM"
 constexpr std::uint32_t version = 2;
 constexpr std::size_t most_values = 1U << 16U;
 constexpr std::size_t most_dimensions = 64;
-constexpr std::size_t alignment = 64;  // of a tensor in the first part, as of an allocated one
+// Tensors in the first part begin at multiples of it, as allocated tensors do.
+constexpr std::size_t alignment = 64;
 
 // The fixed header, in the byte order of the machine: ranks compare theirs when they start.
 struct Fixed {

@@ -25,7 +25,8 @@
 // most_first_part_bytes: a message like it then needs no second receive.
 namespace trestle::pipeline {
 
-inline constexpr std::size_t first_part_bytes = 4096;  // of the first message with a tag; the least
+// The size for the first message with a tag. No first part is smaller.
+inline constexpr std::size_t first_part_bytes = 4096;
 inline constexpr std::size_t most_first_part_bytes = 256 * 1024;
 
 // A serial number counts the calls of a pipeline, in its low bits. The high bits hold the number of
@@ -58,9 +59,10 @@ struct ValueHeader {
 
 // A message ready to send. All tensors are dense, on the CPU or on the device that made them.
 struct PackedMessage {
-  at::Tensor first;                                 // bytes on the CPU
-  std::vector<at::Tensor> rest;                     // follows the first part, in this order
-  std::size_t next_first_bytes = first_part_bytes;  // of the next message with its tag
+  at::Tensor first;              // bytes on the CPU
+  std::vector<at::Tensor> rest;  // follows the first part, in this order
+  // The size that this message announces.
+  std::size_t next_first_bytes = first_part_bytes;
 };
 
 // Writes the first part to `first`, bytes on the CPU. Throws UsageError for a sparse or quantized
