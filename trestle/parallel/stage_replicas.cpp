@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "trestle/base/text.h"
+#include "trestle/comm/purpose.h"
 #include "trestle/gradient_norm/sharded_norm.h"
 #include "trestle/nn/layers.h"
 #include "trestle/sharding/save/save.h"
@@ -106,7 +107,12 @@ void StageReplicas::wrap_layers(nn::Graph& graph) {
 void StageReplicas::unshard(int stage, const pipeline::StageUse& use) {
   if (gathers_layers() && use.kind == pipeline::StageUse::Kind::Evaluation) {
     const at::Tensor most = at::full({1}, use.micro_batches, at::kLong);
-    groups_of(stage).all.all_reduce(most, comm::Reduce::Max).wait();
+    comm::with_purpose(
+        [&] {
+          return text("while the replicas of stage ", stage,
+                      " compared their numbers of micro-batches");
+        },
+        [&] { groups_of(stage).all.all_reduce(most, comm::Reduce::Max).wait(); });
     missing_forwards_.at(stage) = static_cast<int>(most.item<std::int64_t>()) - use.micro_batches;
   }
   stages_.at(stage).unshard();

@@ -11,6 +11,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/gather.h"
+#include "trestle/comm/purpose.h"
 #include "trestle/device/threads.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/nn/detail/autocast_scope.h"
@@ -194,9 +195,13 @@ void Pipeline::Impl::measure_balance(const nn::Values& batch) {
                      : profile_layers(model.graph(), micro_batch, device);
     balance = plan::balance_by_time(profile, pipeline::stage_count(options));
   });
-  if (over_ranks()) balance = comm::broadcast_value(options.group, balance, first);
   const auto& replicas = options.replicas.group;
-  if (replicas.valid()) balance = comm::broadcast_value(replicas, balance, 0);
+  comm::with_purpose(
+      [&] { return text("while rank ", first, " measured the layers of the pipeline"); },
+      [&] {
+        if (over_ranks()) balance = comm::broadcast_value(options.group, balance, first);
+        if (replicas.valid()) balance = comm::broadcast_value(replicas, balance, 0);
+      });
   cut(balance);
 }
 

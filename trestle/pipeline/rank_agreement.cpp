@@ -15,6 +15,7 @@
 #include "trestle/base/text.h"
 #include "trestle/comm/fail_on_error.h"
 #include "trestle/comm/gather.h"
+#include "trestle/comm/purpose.h"
 #include "trestle/comm/rank_error.h"
 #include "trestle/comm/shared_devices.h"
 #include "trestle/pipeline/options.h"
@@ -111,7 +112,8 @@ void check_on_all_ranks(const comm::Group& group, const std::function<void()>& c
     own = std::current_exception();
     reason = comm::error_message(own);
   }
-  const auto reasons = group.all_gather_bytes(reason);
+  const auto reasons = comm::with_purpose([] { return "while the ranks made a pipeline"; },
+                                          [&] { return group.all_gather_bytes(reason); });
   if (own) std::rethrow_exception(own);
   for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
     if (!reasons[rank].empty())
@@ -125,9 +127,10 @@ std::shared_ptr<RankLink> connect_ranks(const PipelineOptions& options,
   const int first = first_rank(options);
   // Each rank sends its description and a random number. The first rank's is the number of this
   // pipeline.
-  const auto all = comm::all_gather_values(
-      options.group, std::pair<std::string, std::uint32_t>(
-                         describe_pipeline(options, model.graph, table), std::random_device()()));
+  const std::pair<std::string, std::uint32_t> own(describe_pipeline(options, model.graph, table),
+                                                  std::random_device()());
+  const auto all = comm::with_purpose([] { return "while the ranks compared their pipelines"; },
+                                      [&] { return comm::all_gather_values(options.group, own); });
   // Every rank compares all ranks with the first, so that all throw the same error.
   for (int rank = 0; rank < static_cast<int>(all.size()); ++rank)
     compare_pipelines(all[static_cast<std::size_t>(rank)].first,

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "trestle/comm/purpose.h"
 #include "trestle/gradient_norm/sharded_norm.h"
 #include "trestle/optim/gradient_norms.h"
 #include "trestle/sharding/options/reproducible.h"
@@ -43,7 +44,8 @@ UnscaledGradients unscale(precision::GradientScaler& scaler, Sharded& sharded,
     auto* values = all.mutable_data_ptr<double>();
     values[0] = result.finite ? 0 : 1;
     values[1] = result.finite ? whole : 0;
-    sharded.shard_ranks().all_reduce(all, partial.reduction()).wait();
+    comm::with_purpose([] { return "while the ranks added up the norm of the unscaled gradients"; },
+                       [&] { sharded.shard_ranks().all_reduce(all, partial.reduction()).wait(); });
     result.finite = values[0] == 0;
     whole = values[1];
   }

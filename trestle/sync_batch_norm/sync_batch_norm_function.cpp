@@ -10,6 +10,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/purpose.h"
 #include "trestle/device/torch_versions.h"
 
 namespace trestle::sync_batch_norm {
@@ -59,7 +60,12 @@ Statistics statistics_of_all(const at::Tensor& x, const comm::Group& group) {
   const std::int64_t channels = x.size(1);
   const at::Tensor own = own_statistics(x);
   const at::Tensor all = at::empty({group.size(), own.numel()}, own.options());
-  group.all_gather(all, own).wait();
+  comm::with_purpose(
+      [&] {
+        return text("while the ranks gathered the statistics of a batch norm of ", channels,
+                    " channels");
+      },
+      [&] { group.all_gather(all, own).wait(); });
   const at::Tensor counts = all.slice(1, 2 * channels);  // [ranks, 1]
   const at::Tensor count = counts.sum();
   // Two values on this rank are enough. This avoids waiting for a GPU.
@@ -170,7 +176,13 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
                                    const comm::Group& group) {
     const at::Tensor &x = saved[0], &weight = saved[1], &mean = saved[2];
     at::Tensor all = at::cat({sum.to(at::kDouble), product.to(at::kDouble)});
-    group.all_reduce(all).wait();  // also without samples: all ranks must call it
+    // Also without samples: all ranks must call it.
+    comm::with_purpose(
+        [&] {
+          return text("while the ranks summed the gradients of a batch norm of ", x.size(1),
+                      " channels");
+        },
+        [&] { group.all_reduce(all).wait(); });
     if (x.numel() == 0) return at::zeros_like(x);
     const auto averages = all.div(saved[4]).chunk(2);
     const at::Tensor scale = saved[3].to(at::kDouble).add(eps).rsqrt();

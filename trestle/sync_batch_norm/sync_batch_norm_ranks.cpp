@@ -8,6 +8,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/gather.h"
+#include "trestle/comm/purpose.h"
 #include "trestle/device/device.h"
 #include "trestle/sync_batch_norm/sync_batch_norm_function.h"
 
@@ -28,7 +29,10 @@ std::string backward_thread(at::Device device) {
 void check_batch_norm_ranks(const comm::Group& group, const at::Tensor& input,
                             const std::string& options) {
   using Sent = std::pair<std::string, std::string>;
-  const auto all = comm::all_gather_values(group, Sent(options, backward_thread(input.device())));
+  const Sent own(options, backward_thread(input.device()));
+  const auto all =
+      comm::with_purpose([] { return "while the ranks compared the options of a batch norm"; },
+                         [&] { return comm::all_gather_values(group, own); });
   const std::string& first = all.at(0).first;
   std::map<std::string, int> threads;
   for (std::size_t r = 0; r < all.size(); ++r) {

@@ -10,6 +10,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/gather.h"
+#include "trestle/comm/purpose.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/gradient_norm/sharded_norm.h"
 #include "trestle/optim/gradient_norms.h"
@@ -158,7 +159,9 @@ bool ShardEngine::any_rank_stepped() const {
   const bool stale =
       std::any_of(groups_.begin(), groups_.end(), [](const auto& group) { return group->stale(); });
   const at::Tensor any = at::full({1}, stale ? 1 : 0, at::kByte);
-  ranks_.gathers.all_reduce(any, comm::Reduce::Max).wait();
+  comm::with_purpose(
+      [] { return "while the ranks asked each other whether an optimizer has stepped"; },
+      [&] { ranks_.gathers.all_reduce(any, comm::Reduce::Max).wait(); });
   return any.item<std::uint8_t>() != 0;
 }
 

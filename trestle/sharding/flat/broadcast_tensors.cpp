@@ -3,7 +3,9 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
+#include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/comm/purpose.h"
 #include "trestle/sharding/flat/buckets.h"
 
 namespace trestle::sharding {
@@ -39,7 +41,13 @@ void broadcast_tensors(const comm::Group& group, const std::vector<at::Tensor>& 
     for (const std::size_t i : bucket)
       rows.push_back(without_repeats(tensors[i].detach()).reshape(-1));
     const at::Tensor flat = at::cat(rows);
-    group.broadcast(flat, from).wait();
+    comm::with_purpose(
+        [&] {
+          return text("in the broadcast of ", bucket.size(), " of ", tensors.size(),
+                      " tensors of the model from rank ",
+                      group.ranks().at(static_cast<std::size_t>(from)));
+        },
+        [&] { group.broadcast(flat, from).wait(); });
     if (group.rank() == from) continue;
     std::int64_t begin = 0;
     for (const std::size_t i : bucket) {

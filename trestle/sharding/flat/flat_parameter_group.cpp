@@ -275,7 +275,9 @@ NamedTensors FlatParameterGroup::whole(const comm::Group& group) const {
   at::Tensor flat = shard_;
   if (layout_.shards() > 1) {
     flat = at::empty({layout_.size()}, shard_.options());
-    group.all_gather(flat, shard_).wait();
+    comm::with_purpose(
+        [&] { return text("in the all-gather of the parameters ", describe_names()); },
+        [&] { group.all_gather(flat, shard_).wait(); });
   }
   flat = flat.to(at::kCPU);
   NamedTensors tensors;

@@ -7,6 +7,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/gather.h"
+#include "trestle/comm/purpose.h"
 #include "trestle/sharding/hooks/gradient_hooks.h"
 #include "trestle/sharding/options/first_difference.h"
 
@@ -76,8 +77,12 @@ void check_same_model(const comm::Group& group, const NamedTensors& parameters,
                       const NamedTensors& buffers) {
   const std::string own = describe_model(parameters, buffers);
   const std::string brief = text(own.size(), " ", std::hash<std::string>()(own));
-  if (!comm::find_difference(group, brief)) return;
-  const auto differs = comm::find_difference(group, own);  // called by all ranks
+  const auto difference = [&](const std::string& words) {
+    return comm::with_purpose([] { return "while the ranks compared their models"; },
+                              [&] { return comm::find_difference(group, words); });
+  };
+  if (!difference(brief)) return;
+  const auto differs = difference(own);  // called by all ranks
   if (!differs) return;
   const int first = group.ranks().at(0);
   const int rank = group.ranks().at(static_cast<std::size_t>(differs->rank));

@@ -6,6 +6,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/purpose.h"
 
 namespace trestle::sharding {
 namespace {
@@ -78,7 +79,8 @@ Message JoinProtocol::exchange(const Message& own) {
   const at::Tensor sent = at::empty({static_cast<std::int64_t>(fields)}, at::kLong);
   std::copy(values.begin(), values.end(), sent.mutable_data_ptr<std::int64_t>());
   const at::Tensor all = at::empty({group_.size() * sent.numel()}, at::kLong);
-  group_.all_gather(all, sent).wait();
+  comm::with_purpose([] { return "while the ranks told each other their next call, under join()"; },
+                     [&] { group_.all_gather(all, sent).wait(); });
   const auto* const received = all.const_data_ptr<std::int64_t>();
   check_same_plan(received, fields);
   int active = -1, ended = -1;

@@ -3,6 +3,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/gather.h"
+#include "trestle/comm/purpose.h"
 #include "trestle/sharding/options/first_difference.h"
 #include "trestle/sharding/options/reproducible.h"
 
@@ -101,7 +102,9 @@ void need_no_layers(const ShardOptions& options, const char* model) {
 }
 
 void check_same_options(const comm::Group& group, const ShardOptions& options) {
-  const auto differs = comm::find_difference(group, describe_options(options));
+  const auto differs =
+      comm::with_purpose([] { return "while the ranks compared their options of sharding"; },
+                         [&] { return comm::find_difference(group, describe_options(options)); });
   if (!differs) return;
   throw UsageError(text(first_difference(differs->first, group.ranks().at(0), differs->other,
                                          group.ranks().at(static_cast<std::size_t>(differs->rank))),

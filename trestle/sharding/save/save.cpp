@@ -15,6 +15,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/flat_shard.h"
 #include "trestle/comm/gather.h"
+#include "trestle/comm/purpose.h"
 #include "trestle/optim/state.h"
 #include "trestle/sharding/engine/shard_engine.h"
 #include "trestle/sharding/save/local_shards.h"
@@ -62,7 +63,9 @@ std::vector<std::string> run_on_all_ranks(const comm::Group& ranks, const char* 
     failed(other_error, other);
   }
   std::vector<std::pair<char, std::string>> all = {mine};
-  if (ranks.size() > 1) all = comm::all_gather_values(ranks, mine);
+  if (ranks.size() > 1)
+    all = comm::with_purpose([] { return "while the ranks compared whether their part succeeded"; },
+                             [&] { return comm::all_gather_values(ranks, mine); });
   if (error) std::rethrow_exception(error);
   std::vector<std::string> results;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
