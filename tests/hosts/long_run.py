@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains four ranks on two hosts that lose packets, kills them repeatedly, and compares the losses.
 
-    tests/hosts/long_run.py [--build build/dev] [--minutes 30] [--kills 5] [--loss 0.1]
+    tests/hosts/long_run.py [--build build/dev] [--minutes 30] [--kills 5] [--loss 0.1] [--delay 0]
 
 First it measures a step, and trains for about that time without a disturbance, on one host. Then it trains the same on
 two hosts: every few minutes one host, or both, lose their power, and the run is resumed. The losses of all steps must
@@ -42,9 +42,11 @@ def run(arguments, began):
     with Training("launch", "hsdp", deadline=20.0, steps=10 ** 9, save_every=50) as training:
         for host in training.hosts:
             host.link.loss(arguments.loss)
+            host.link.delay(arguments.delay)
         speed = steps_per_second(training)
         training.set_steps(max(100, int(speed * arguments.minutes * 60)))
-        say(began, f"{speed:.1f} steps per second with {arguments.loss} % loss: the run has {training.steps} steps")
+        say(began, f"{speed:.1f} steps per second with {arguments.loss} % loss and {arguments.delay} ms delay: the run has "
+            f"{training.steps} steps")
         expected = training.undisturbed(seconds=3600)
         say(began, "the undisturbed run has ended")
         for number in range(arguments.kills):
@@ -74,6 +76,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=30, help="the time of the disturbed run, about")
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--loss", type=float, default=0.1, help="percent of the packets of each link")
+    parser.add_argument("--delay", type=int, default=0, help="milliseconds in each direction: fewer steps, and cores left")
     arguments = parser.parse_args()
     if arguments.build:
         os.environ["TRESTLE_BUILD"] = str(arguments.build.resolve())

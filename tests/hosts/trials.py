@@ -98,8 +98,12 @@ class Trial:
             host.link.loss(1)
 
     def succeeds(self, training):
-        """Whether the run must finish. After a cut, TCP may send again only a second or two after its end."""
-        return self.kind == "loss" or (self.kind == "cut" and self.cut < training.deadline - 1.5)
+        """Whether the run must finish.
+
+        TCP waits twice as long before each retransmission, so after a cut it may send again only when as much time has
+        passed since the end of the cut as the cut took.
+        """
+        return self.kind == "loss" or (self.kind == "cut" and 2 * self.cut + 0.5 < training.deadline)
 
     def may_finish(self, training):
         return self.restarts or self.kind == "loss" or (self.kind == "cut" and self.cut < training.deadline + 1.5)
