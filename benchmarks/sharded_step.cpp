@@ -23,7 +23,7 @@ namespace {
 using namespace trestle;
 
 struct Arguments {
-  std::string what = "steps";  // steps, overlap, optimizer
+  std::string what = "steps";  // steps, apart, overlap, optimizer
   std::string model = "mlp";   // mlp, conv
   std::string level = "none";
   std::string on = "processes";  // threads, processes
@@ -115,6 +115,49 @@ nlohmann::json time_steps(const Arguments& arguments, const World& world) {
           {"description", sharded.description()}};
 }
 
+// The first elements of each parameter and of its gradient, as many as a rank's shard has.
+std::vector<at::Tensor> shards_of(const std::vector<at::Tensor>& parameters, int ranks) {
+  std::vector<at::Tensor> shards;
+  for (const at::Tensor& parameter : parameters) {
+    const std::int64_t count = (parameter.numel() + ranks - 1) / ranks;
+    at::Tensor shard = parameter.detach().view(-1).narrow(0, 0, count);
+    shard.mutable_grad() = parameter.grad().view(-1).narrow(0, 0, count);
+    shards.push_back(shard);
+  }
+  return shards;
+}
+
+// Steps of ranks that compute at the same time and do not communicate: a lower bound of a step's
+// time. Each computes the gradients of its own batch, and its share of the optimizer's step.
+nlohmann::json time_steps_apart(const Arguments& arguments, const World& world) {
+  const DeviceMesh mesh(world, {{"replicate", world.size()}});
+  const Job job = make_job(arguments);
+  Sharded sharded(job.net, mesh);
+  const auto gradients = [&] {
+    const auto no_sync = sharded.no_sync();
+    for (const at::Tensor& parameter : sharded.parameters()) parameter.grad().zero_();
+    sharded.backward(torch::mse_loss(sharded.forward(job.input), job.target));
+  };
+  for (const at::Tensor& parameter : sharded.parameters())
+    at::Tensor(parameter).mutable_grad() = at::zeros_like(parameter);
+  const int shares = arguments.level == "none" ? 1 : world.size();
+  const auto optimizer = optim::make_optimizer(shards_of(sharded.parameters(), shares),
+                                               {.name = "adamw", .learning_rate = 1e-4});
+  std::vector<double> times, updates;
+  for (int step = -2; step < arguments.steps; ++step) {
+    world.group().barrier();
+    const Stopwatch watch;
+    gradients();
+    const double gradient = watch.seconds();
+    optimizer->step();
+    world.group().barrier();
+    if (step < 0) continue;
+    times.push_back(gradient);
+    updates.push_back(watch.seconds() - gradient);
+  }
+  return {{"gradients_seconds", times}, {"optimizer_seconds", updates}};
+}
+
 // Alternates a forward and backward with and without reduction, and the reductions alone.
 nlohmann::json overlap(const Arguments& arguments, const World& world) {
   const DeviceMesh mesh(world, {{"replicate", world.size()}});
@@ -195,6 +238,7 @@ nlohmann::json optimizers(const Arguments& arguments, const World& world) {
 }
 
 nlohmann::json perform(const Arguments& arguments, const World& world) {
+  if (arguments.what == "apart") return time_steps_apart(arguments, world);
   if (arguments.what == "overlap") return overlap(arguments, world);
   if (arguments.what == "optimizer") return optimizers(arguments, world);
   return time_steps(arguments, world);
@@ -206,7 +250,7 @@ int main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("Times steps of a model whose ranks share the batch.");
   app.add_option("--what", arguments.what, "The measurement")
-      ->check(CLI::IsMember({"steps", "overlap", "optimizer"}));
+      ->check(CLI::IsMember({"steps", "apart", "overlap", "optimizer"}));
   app.add_option("--model", arguments.model, "The model")->check(CLI::IsMember({"mlp", "conv"}));
   app.add_option("--level", arguments.level, "The level of sharding")->check(CLI::IsMember(levels));
   app.add_option("--on", arguments.on, "The kind of ranks")

@@ -39,12 +39,15 @@ def ddp(bench):
             for words, (own, env) in PAGES.items():
                 results = alternate(bench.arguments.rounds, {
                     "trestle": lambda: step("sharded_step", launched(bench, ranks, *common, *own)),
+                    "apart": lambda: step("sharded_step", launched(bench, ranks, "--what", "apart", *common, *own)),
                     "fused": lambda: step("sharded_step.py", env + torchrun(bench, ranks, *common)),
                     "stock": lambda: step("sharded_step.py",
                                           env + torchrun(bench, ranks, "--optimizer", "stock", *common))}, say)
                 for peer, target in (("fused", "<= 0.95"), ("stock", "<= 0.75")):
                     bench.row(f"(ddp) {model}, {ranks} processes, against {peer} AdamW{words}",
                               best(results, "trestle", "step"), best(results, peer, "step"), target)
+                bench.row(f"(ddp) {model}, {ranks} processes that do not communicate, against fused AdamW{words}",
+                          best(results, "apart", "step"), best(results, "fused", "step"))
                 details[f"{model} {ranks}{words}"] = results
     return details
 
@@ -60,9 +63,13 @@ def fsdp(bench):
                 for pages, (own, env) in PAGES.items():
                     results = alternate(bench.arguments.rounds, {
                         "trestle": lambda: step("sharded_step", launched(bench, ranks, *common, *own)),
+                        "apart": lambda: step("sharded_step",
+                                              launched(bench, ranks, "--what", "apart", *common, *own)),
                         "fsdp2": lambda: step("sharded_step.py", env + torchrun(bench, ranks, *common))}, say)
                     bench.row(f"(fsdp) {model}, {words}, {ranks} processes, against FSDP2{pages}",
                               best(results, "trestle", "step"), best(results, "fsdp2", "step"), "<= 0.70")
+                    bench.row(f"(fsdp) {model}, {words}, {ranks} processes that do not communicate{pages}",
+                              best(results, "apart", "step"), best(results, "fsdp2", "step"))
                     details[f"{model} {level} {ranks}{pages}"] = results
     return details
 
