@@ -169,6 +169,52 @@ TEST(Gloo, SendsMessagesWithoutFingerprint) {
   });
 }
 
+TEST(Gloo, PollsEachMessageByItself) {
+  run_gloo_ranks(2, [](World& world) {
+    const comm::Group group = world.group().with_check(comm::Check::Off);
+    at::Tensor late = torch::ones({4}), dropped = torch::ones({4}), early = torch::ones({4});
+    if (world.rank() == 1) {
+      group.send(early, 0, 3).wait();
+      world.group().barrier();
+      group.send(late, 0, 1).wait();
+      group.send(dropped, 0, 2).wait();
+      return;
+    }
+    group.receive(dropped, 1, 2);
+    comm::Work first = group.receive(late, 1, 1);
+    EXPECT_FALSE(first.done());
+    comm::Work second = group.receive(early, 1, 3);
+    const auto end = steady_clock::now() + 10s;
+    while (!second.done() && steady_clock::now() < end) std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(second.done());
+    EXPECT_FALSE(first.done());
+    world.group().barrier();
+    first.wait();
+  });
+}
+
+TEST(Gloo, WaitForKeepsItsTimeBesideAWait) {
+  run_gloo_ranks(2, [](World& world) {
+    const comm::Group group = world.group().with_check(comm::Check::Off);
+    at::Tensor tensor = torch::full({4}, static_cast<double>(world.rank()));
+    if (world.rank() == 1) {
+      world.group().barrier();
+      group.send(tensor, 0).wait();
+      return;
+    }
+    comm::Work work = group.receive(tensor, 1);
+    std::thread other([work]() mutable { work.wait(); });
+    std::this_thread::sleep_for(50ms);
+    const auto begin = steady_clock::now();
+    EXPECT_FALSE(work.wait_for(100ms));
+    EXPECT_LT(steady_clock::now() - begin, 5s);
+    world.group().barrier();
+    other.join();
+    EXPECT_TRUE(work.wait_for(0ms));
+    EXPECT_EQ(tensor[0].item<float>(), 1.0F);
+  });
+}
+
 // Gloo closes the connections after a time-out; the reason that the rank then gives reaches all.
 TEST(Gloo, WaitForLetsTheRankGiveTheReason) {
   const auto processes = run_rank_processes(2, [] {

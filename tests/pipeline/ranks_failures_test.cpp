@@ -262,6 +262,21 @@ TEST(RanksFailures, RefuseBackwardWithoutForward) {
   EXPECT_THAT(all[0], HasSubstr("Pipeline::backward() without a forward() before it"));
 }
 
+TEST(RanksFailures, RefuseBackwardAfterASecondForward) {
+  const support::WatchDog watch("backward of the forward before the last");
+  const auto all = messages_of_ranks(2, [](World& world) {
+    Pipeline pipeline(trained(), in_group(world, {.balance = {1, 2}}));
+    const at::Tensor output = pipeline.forward(torch::ones({4, 4}));
+    {
+      const at::NoGradGuard no_grad;
+      pipeline.forward(torch::ones({4, 4}));
+    }
+    pipeline.backward(world.rank() == 1 ? output.sum() : at::Tensor());
+  });
+  EXPECT_THAT(all[0], HasSubstr("Pipeline::backward() after a second forward(), which ended the "
+                                "first one's mini-batch"));
+}
+
 // Two pipelines of one shape: only the pipeline's number tells them apart.
 TEST(RanksFailures, RefuseDifferentPipelinesOfOneGroup) {
   const support::WatchDog watch("two pipelines");

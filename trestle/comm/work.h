@@ -24,7 +24,8 @@ class Work {
   // operation. Either ends the world's communication. May be called again, and from another thread.
   void wait();
   // The same, but waits at most for `time`; then returns false, and the caller must fail the world
-  // (Group::fail): the backend may have closed the group's connections.
+  // (Group::fail): the backend may have closed the group's connections. They stay open while
+  // another thread waits for this Work.
   bool wait_for(std::chrono::milliseconds time);
   // Whether it is done, with or without an error. For a message without a check it may turn true
   // with a short delay.

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstring>
 #include <exception>
@@ -48,8 +49,18 @@ bool BackendConnection::end() {
 
 bool BackendConnection::all_done_before(std::chrono::steady_clock::time_point end) {
   bool done = sequence_.drain(end) && keeper_.drain(end);
+  for (const auto& watcher : watchers_) done = watcher->drain(end) && done;
   for (const auto& [peer, receives] : receives_) done = receives->drain(end) && done;
   return done;
+}
+
+void BackendConnection::watch(std::function<void()> job) {
+  const std::lock_guard lock(mutex_);
+  const auto idle = std::ranges::find_if(
+      watchers_, [](auto& watcher) { return watcher->drain(std::chrono::steady_clock::now()); });
+  auto& watcher =
+      idle == watchers_.end() ? watchers_.emplace_back(std::make_unique<JobThread>()) : *idle;
+  watcher->add(std::move(job));
 }
 
 c10d::Backend& BackendConnection::backend_for(const at::Tensor& tensor) const {

@@ -3,11 +3,13 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trestle/comm/backends/backend_calls.h"
@@ -50,7 +52,10 @@ class BackendConnection : public Connection,
 
   c10d::Backend& cpu() const { return *cpu_; }
   c10d::Backend& backend_for(const at::Tensor& tensor) const;
-  JobThread& keeper() { return keeper_; }
+  // Run a job that waits for a message, in another thread. keep(): one job after the other, for
+  // messages that the caller dropped. watch(): at once, for a message that the caller polls.
+  void keep(std::function<void()> job) { keeper_.add(std::move(job)); }
+  void watch(std::function<void()> job);
   InFlight& in_flight() { return in_flight_; }
 
  private:
@@ -75,8 +80,9 @@ class BackendConnection : public Connection,
   std::map<int, std::unique_ptr<CheckedReceives>> receives_;
   InFlight in_flight_;
   std::mutex send_mutex_;  // keeps a fingerprint and its message together
-  JobThread keeper_;       // waits for works that the caller has destroyed
-  JobThread sequence_;     // executes collectives
+  JobThread keeper_;
+  std::vector<std::unique_ptr<JobThread>> watchers_;  // no more than messages polled at a time
+  JobThread sequence_;                                // executes collectives
 };
 
 }  // namespace trestle::comm

@@ -18,49 +18,51 @@ DirectWork::DirectWork(std::shared_ptr<BackendConnection> connection, const Fing
 }
 
 DirectWork::~DirectWork() {
-  if (!message_->is_finished) give_to_keeper();
+  if (!message_->is_finished) wait_elsewhere(&BackendConnection::keep);
 }
 
-void DirectWork::give_to_keeper() {
-  if (is_kept_.exchange(true)) return;
-  connection_->keeper().add([connection = connection_.get(), message = message_] {
+void DirectWork::wait_elsewhere(void (BackendConnection::*run)(std::function<void()> job)) {
+  if (has_waiter_.exchange(true)) return;
+  (*connection_.*run)([connection = connection_.get(), message = message_] {
     finish(*connection, *message, connection->place().deadline, Late::Fails);
   });
 }
 
-void DirectWork::finish(BackendConnection& connection, Message& message,
+bool DirectWork::finish(BackendConnection& connection, Message& message,
                         std::chrono::milliseconds time, Late late) {
-  const std::lock_guard lock(message.mutex);
-  if (message.is_finished) return;
+  const auto end = std::chrono::steady_clock::now() + time;
+  const std::unique_lock lock(message.mutex, end);
+  if (message.is_finished) return true;
+  if (!lock) return false;  // another thread waits in the backend
   try {
     for (const auto& work : message.works) connection.in_flight().wait(*work, time);
     if (message.then) message.then();
   } catch (const std::exception& error) {
-    if (late == Late::Stays && is_timeout(error) && !connection.place().control->failure()) return;
+    if (late == Late::Stays && is_timeout(error) && !connection.place().control->failure())
+      return false;
     message.failed = connection.failure_from(error, message.print, message.peer);
   }
   message.works.clear();
   message.tensors.clear();
   message.is_finished = true;
+  return true;
 }
 
 void DirectWork::wait() {
-  if (!message_->is_finished)
+  while (!message_->is_finished)
     finish(*connection_, *message_, connection_->place().deadline, Late::Fails);
-  const std::lock_guard lock(message_->mutex);
   if (message_->failed) message_->failed->raise();
 }
 
 bool DirectWork::wait_for(std::chrono::milliseconds time) {
   if (time >= connection_->place().deadline) return wait(), true;
-  if (!message_->is_finished) finish(*connection_, *message_, time, Late::Stays);
-  const std::lock_guard lock(message_->mutex);
+  if (!message_->is_finished && !finish(*connection_, *message_, time, Late::Stays)) return false;
   if (message_->failed) message_->failed->raise();
-  return message_->is_finished;
+  return true;
 }
 
 bool DirectWork::done() {
-  if (!message_->is_finished) give_to_keeper();
+  if (!message_->is_finished) wait_elsewhere(&BackendConnection::watch);
   return message_->is_finished;
 }
 

@@ -16,8 +16,8 @@
 namespace trestle::comm {
 
 // A message that went to the backend without a fingerprint: wait() waits in the backend. Gloo drops
-// a message if its work is destroyed before it was waited for. Such a work is handed to the
-// connection's keeper thread, which waits for it.
+// a message if its work is destroyed before it was waited for, so a thread of the
+// connection then waits for it.
 class DirectWork : public Work::State {
  public:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
@@ -28,7 +28,7 @@ class DirectWork : public Work::State {
 
   void wait() override;
   bool wait_for(std::chrono::milliseconds time) override;
-  // The backend has no such query: the first call hands the work to the keeper thread.
+  // The backend has no such query: the first call lets a thread of the connection wait.
   bool done() override;
 
  private:
@@ -39,19 +39,21 @@ class DirectWork : public Work::State {
     Works works;
     std::vector<at::Tensor> tensors;
     std::function<void()> then;
-    std::mutex mutex;
+    std::timed_mutex mutex;  // held by the thread that waits in the backend
     std::atomic<bool> is_finished = false;
-    std::optional<Failed> failed;
+    std::optional<Failed> failed;  // constant once is_finished
   };
   enum class Late { Fails, Stays };
-  // Waits at most for `time`. `late`: whether the message fails then, or stays unfinished.
-  static void finish(BackendConnection& connection, Message& message,
+  // Waits at most for `time`, also for another thread that waits already. `late`: whether the
+  // message fails then, or stays unfinished. Returns whether it is finished.
+  static bool finish(BackendConnection& connection, Message& message,
                      std::chrono::milliseconds time, Late late);
-  void give_to_keeper();
+  // Once for each message.
+  void wait_elsewhere(void (BackendConnection::*run)(std::function<void()> job));
 
   const std::shared_ptr<BackendConnection> connection_;
   const std::shared_ptr<Message> message_;
-  std::atomic<bool> is_kept_ = false;
+  std::atomic<bool> has_waiter_ = false;
 };
 
 }  // namespace trestle::comm

@@ -27,7 +27,10 @@ void CallersBackward::run_from_loss(const at::Tensor& loss, const RankLink* link
 
 void CallersBackward::run_stages(PartitionedModel& model) {
   if (!pending_.state)
-    throw StateError("Pipeline::backward() without a forward() before it",
+    throw StateError(was_dropped_
+                         ? "Pipeline::backward() after a second forward(), which ended the "
+                           "first one's mini-batch"
+                         : "Pipeline::backward() without a forward() before it",
                      {.hint = "All ranks call forward() with gradients enabled, then backward()."});
   const NormalModeGuard normal_mode;
   const auto [inputs, state] = std::exchange(pending_, {});

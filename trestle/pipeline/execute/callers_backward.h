@@ -19,7 +19,8 @@ class CallersBackward {
   void expect(nn::Values inputs, std::shared_ptr<MiniBatchState> state) {
     pending_ = {std::move(inputs), std::move(state)};
   }
-  void clear() { pending_ = {}; }
+  // At each forward().
+  void clear() { was_dropped_ = std::exchange(pending_, {}).state != nullptr; }
 
   // On the last rank or in one process, where `link` is null. Throws UsageError for a loss that was
   // not computed from the output of forward(): the other ranks would wait.
@@ -35,6 +36,7 @@ class CallersBackward {
     std::shared_ptr<MiniBatchState> state;
   };
   Pending pending_;
+  bool was_dropped_ = false;  // by the last forward()
 };
 
 }  // namespace trestle::pipeline
