@@ -373,8 +373,8 @@ TEST(Spawn, RefusesInvalidNumbers) {
 }
 
 TEST(Spawn, SplitsCoresAmongRanks) {
-  const int before = at::get_num_threads();
-  spawn(2, [](World&) { EXPECT_EQ(at::get_num_threads(), std::max(1, core_count() / 2)); });
+  const int before = at::get_num_threads(), threads = threads_of_each(2);
+  spawn(2, [threads](World&) { EXPECT_EQ(at::get_num_threads(), threads); });
   spawn(2, [](World&) { EXPECT_EQ(at::get_num_threads(), 1); }, {.threads = 1});
   EXPECT_EQ(at::get_num_threads(), before);
 }

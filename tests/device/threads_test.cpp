@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <set>
@@ -29,6 +30,16 @@ TEST(ThreadsTest, AWorkerSetsItsOwnNumber) {
   EXPECT_EQ(at::get_num_threads(), before);
   set_worker_threads(before);
   EXPECT_THROW(set_worker_threads(0), UsageError);
+}
+
+TEST(ThreadsTest, WorkersShareTheThreadsOfTheirCaller) {
+  EXPECT_EQ(threads_of_each(1), std::min(core_count(), at::get_num_threads()));
+  EXPECT_EQ(threads_of_each(core_count()), 1);
+  EXPECT_EQ(threads_of_each(100), 1);
+  std::thread([] {
+    set_own_threads(1);
+    EXPECT_EQ(threads_of_each(1), 1);
+  }).join();
 }
 
 // Passes a tensor through. Its backward records the thread that ran and the current device there.

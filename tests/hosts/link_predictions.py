@@ -11,6 +11,7 @@ measured. Run it on an idle machine.
 import argparse
 import json
 import os
+import shutil
 import statistics
 import sys
 from pathlib import Path
@@ -40,7 +41,7 @@ def write_recipe(folder, changes):
         if text.count(old) != 1:
             raise HostsError(f"recipes/unet_quick.toml has {text.count(old)} times {old}, not once")
         text = text.replace(old, new)
-    end = f"max_steps = {STEPS}\npredict = false\npictures = false\ntensorboard = false\nsave_every = 0\n"
+    end = f"max_steps = {STEPS}\npictures = false\ntensorboard = false\nsave_every = 0\n"
     (folder / "run.toml").write_text(text.rstrip() + "\n" + end, encoding="utf-8")
 
 
@@ -62,6 +63,7 @@ def measure(hosts, mode):
         begin = line.find('{"event":"done"')
         if begin >= 0:
             done = json.loads(line[begin:])
+            shutil.rmtree(hosts.folder / "runs")  # the hosts' disk is small
             return done["predicted_step_seconds"], done["step_seconds"]
     raise HostsError(f"{programs[0].name} has not printed its times:\n{programs[0].text()}")
 

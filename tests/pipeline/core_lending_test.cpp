@@ -88,6 +88,19 @@ TEST(CoreLending, ReachesForwardAndBackward) {
   EXPECT_EQ(last.backward, (std::vector<int>{all, 1}));
 }
 
+// A rank that shares the machine's cores with others has its own number.
+TEST(StageThreads, AreThoseOfTheThreadThatMakesThePipeline) {
+  Seen seen;
+  std::thread([&] {
+    set_own_threads(1);
+    nn::Layers net;
+    net.add("ask", [&](at::Tensor x) { return AskThreads::apply(x, &seen); });
+    Pipeline pipeline(net, {.devices = virtual_devices(1), .balance = {1}, .micro_batches = 2});
+    pipeline.forward(small::input());
+  }).join();
+  EXPECT_EQ(seen.forward, (std::vector<int>{1, 1}));
+}
+
 // A lent count must not become libtorch's default for threads that start later.
 TEST(CoreLending, LeavesThreadCountOfOtherThreads) {
   const auto in_a_new_thread = [] {

@@ -123,8 +123,8 @@ class StageCosts : public ::testing::TestWithParam<CostCase> {
     const auto device = virtual_devices(1)[0].torch;
     const at::Tensor micro_batch = GetParam().inputs(GetParam().batch / profiled_batches);
     // The number of a stage of the pipeline: a convolution's scratch memory depends on it.
-    const DeviceThreads threads(
-        device, std::max(1, core_count() / static_cast<int>(GetParam().balance.size())));
+    const DeviceThreads threads(device,
+                                threads_of_each(static_cast<int>(GetParam().balance.size())));
     made_ = plan::costs_of_cut(profile_layers(same, {micro_batch}, device), GetParam().balance);
   }
 

@@ -144,8 +144,7 @@ struct Replicas::State {
   ReplicaThreads threads;
 
   State(std::vector<ReplicaView> given, std::size_t count)
-      : views(std::move(given)),
-        threads(count, std::max(1, core_count() / static_cast<int>(count))) {}
+      : views(std::move(given)), threads(count, threads_of_each(static_cast<int>(count))) {}
 
   std::vector<SharedTensor> share(std::function<NamedTensors()> ReplicaView::*list,
                                   SharedTensor::Kind kind) const;

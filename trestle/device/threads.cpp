@@ -22,6 +22,10 @@ int core_count() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+int threads_of_each(int workers) {
+  return std::max(1, std::min(core_count(), at::get_num_threads()) / workers);
+}
+
 int most_threads() { return std::max(64, 4 * core_count()); }
 
 namespace {

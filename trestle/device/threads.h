@@ -8,6 +8,11 @@ namespace trestle {
 // Number of cores this process may run on (its affinity mask), at least 1.
 int core_count();
 
+// The threads of one operator for each of `workers` threads that compute at the same time: the
+// calling thread's own number, which OMP_NUM_THREADS or its rank's share of the machine may limit,
+// and at most core_count(), divided by `workers`; at least 1.
+int threads_of_each(int workers);
+
 // The largest accepted number of threads of one operator. More threads than this on these cores
 // only wait for each other, and thousands stop a machine.
 int most_threads();

@@ -117,8 +117,8 @@ void install_virtual_devices(const VirtualDeviceOptions& options) {
              ": the first call fixed their number"),
         {.hint = text("Call install_virtual_devices({.count = ", options.count, "}) first.")});
   }
-  const int threads = options.threads_per_device > 0 ? options.threads_per_device
-                                                     : std::max(1, core_count() / options.count);
+  const int threads =
+      options.threads_per_device > 0 ? options.threads_per_device : threads_of_each(options.count);
   install(std::max(options.count, fewest_installed), threads);
   start_backward_threads(std::max(options.count, fewest_installed));
   usable = true;

@@ -27,7 +27,7 @@ inline constexpr int most_virtual_devices = 64;
 
 struct VirtualDeviceOptions {
   int count = 1;               // number of devices that the program will use
-  int threads_per_device = 0;  // intra-op threads of one device; 0 = cores / count, at least 1
+  int threads_per_device = 0;  // intra-op threads of one device; 0 = threads_of_each(count)
 };
 
 // The first call fixes the number of devices for the process to max(count, 16): an unused device

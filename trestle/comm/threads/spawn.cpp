@@ -107,7 +107,7 @@ void run_thread_ranks(int ranks, const SpawnOptions& options,
   check_thread_ranks(ranks);
   if (options.threads < 0 || options.threads > most_threads())
     throw UsageError(text("cannot run an operator on ", options.threads, " threads"));
-  const int threads = options.threads > 0 ? options.threads : std::max(1, core_count() / ranks);
+  const int threads = options.threads > 0 ? options.threads : threads_of_each(ranks);
   const auto board = std::make_shared<ThreadBoard>(ranks);
   FirstFailure failure;
   warm_up_vector_math();

@@ -14,7 +14,7 @@ namespace trestle {
 
 struct SpawnOptions {
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
-  int threads = 0;  // per operator in each rank; 0 = number of cores / number of ranks
+  int threads = 0;  // per operator in each rank; 0 = the caller's number / ranks, at least 1
 };
 
 namespace comm {

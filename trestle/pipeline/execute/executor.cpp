@@ -188,9 +188,7 @@ Executor::Executor(const std::vector<int>& rank_of_stage, const StageList& stage
   if (in_caller_) return;
   for (const Stage& stage : stages) devices_.push_back(stage.device());
   const int workers = own_rank || one_thread_ ? 1 : ranks_;
-  threads_ = threads > 0 ? threads
-             : own_rank  ? at::get_num_threads()
-                         : std::max(1, core_count() / workers);
+  threads_ = threads > 0 ? threads : own_rank ? at::get_num_threads() : threads_of_each(workers);
   for (int i = 0; i < workers; ++i)
     workers_.push_back(std::make_unique<comm::JobThread>(worker_settings(threads_)));
 }

@@ -21,9 +21,9 @@ enum class Replicated { No, Yes };
 // Runs each rank's list of actions.
 class Executor {
  public:
-  // One worker thread a rank, with `threads` intra-op threads; 0 = the cores divided by the
-  // workers. With `own_rank`, only that rank's actions run in this process; 0 threads = those of
-  // the calling thread.
+  // One worker thread a rank, with `threads` intra-op threads; 0 = threads_of_each(workers). With
+  // `own_rank`, only that rank's actions run in this process; 0 threads = those of the calling
+  // thread.
   // One thread runs the actions of all ranks, each as soon as its inputs are there:
   // - the calling thread, if all devices are the plain cpu;
   // - one worker, if the stages are replicated and several ranks share a device. The backwards of a
