@@ -126,7 +126,7 @@ class Trial:
             struck = target is not None and process.poll() is None
             if struck:
                 os.kill(target, signal.SIGKILL if self.how == "kill" else signal.SIGSTOP)
-        limit = ALLOWED + 12  # a run takes two seconds; the machine may be busy
+        limit = ALLOWED + 20  # a run takes two seconds, and up to ten beside other programs
         problems = []
         try:
             words, _ = process.communicate(timeout=limit)

@@ -183,6 +183,22 @@ TEST_F(VolumesVerb, BalanceIsNearTheMeasuredPeaks) {
         << "stage " << stage;
 }
 
+// The loss needs most of the last layer's stage: one-hot targets beside the outputs.
+TEST_F(VolumesVerb, DryRunKnowsTheMemoryOfTheLoss) {
+  for (const std::string loss : {"dice", "cross_entropy+dice"}) {
+    const json plan = event_of(
+        {"train", "volumes.toml", "--dry-run", "--json", "--balance", "11,1", "--loss", loss},
+        "plan");
+    const json done = event_of({"train", "volumes.toml", "--json", "--epochs", "1", "--balance",
+                                "11,1", "--loss", loss, "--name", "loss"},
+                               "done");
+    EXPECT_NEAR(plan["stages"][1]["predicted_peak_bytes"].get<double>() /
+                    done["peaks"][1]["peak_bytes"].get<double>(),
+                1.05, 0.06)
+        << loss;
+  }
+}
+
 // Weights are most of the memory of a wide net on small patches.
 TEST_F(VolumesVerb, LevelsAreNearTheirFormulas) {
   std::string wide = volumes_recipe;

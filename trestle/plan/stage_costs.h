@@ -13,6 +13,9 @@ struct StageCostOptions {
   int optimizer_states = 0;  // state tensors of the optimizer for each parameter: Adam 2, SGD 0
   // For a whole-batch loss: the number of micro-batches. 0 = an additive loss.
   int whole_batch_loss_over = 0;
+  // The peak of such a loss and its backward, in bytes for each byte of the model's outputs,
+  // without their gradients. 1 = the outputs in one tensor.
+  double loss_memory = 1;
   double bytes_per_second = 0;  // between stages; 0 = transfers take no time
 };
 
@@ -29,10 +32,8 @@ struct CutCosts {
 // transient memory come from a walk through the layers, forward and backward, which assumes that a
 // forward changes every buffer. They are close to what Pipeline::profile() measures of the same cut
 // (tests/pipeline/stage_costs_test.cpp checks how close), and are also available for a cut that
-// does not fit. The memory of the loss is unknown, except for the model's outputs and, with a
-// whole-batch loss, their gradients. A profile that was measured on the plain CPU has no
-// activations inside layers.
-//
+// does not fit. The memory of an additive loss is unknown. A profile that was measured on the plain
+// CPU has no activations inside layers.
 //
 // Throws UsageError for a balance with an entry < 1 or with a sum other than the number of layers,
 // for negative options, and if no value of the profile crosses one of the cuts.

@@ -13,6 +13,7 @@
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/simulate/simulate.h"
+#include "trestle/train/loss_memory.h"
 #include "trestle/train/optimizer_peaks.h"
 #include "trestle/train/progress/progress.h"
 #include "trestle/train/setup.h"
@@ -145,6 +146,9 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
   result.profile = with_inputs_named(
       recipe, piece, [&] { return profile_layers(model, {piece}, devices.at(0).torch); });
   result.examples = static_cast<int>(piece.size(0));
+  result.loss_memory =
+      loss_memory(task.loss, result.profile, result.examples,
+                  batch.targets.defined() ? batch.targets[0] : batch.targets, devices[0].torch);
   result.profile.examples = result.examples;
   result.profile.memory_format = format_name(recipe);
   return result;
@@ -197,7 +201,8 @@ plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& cost
   plan::CutCosts cut =
       plan::costs_of_cut(costs.profile, balance,
                          {.optimizer_states = costs.sizes.optimizer_states,
-                          .whole_batch_loss_over = whole ? costs.sizes.micro_batches : 0});
+                          .whole_batch_loss_over = whole ? costs.sizes.micro_batches : 0,
+                          .loss_memory = costs.loss_memory});
   cut.costs.device_of_stage = device_numbers(costs);
   if (is_on_cpu(costs) || !stages_apart(recipe.mesh))
     cut.costs.concurrency = simulate::Concurrency::OneThread;

@@ -1,0 +1,75 @@
+#include "trestle/train/loss_memory.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <vector>
+
+#include "trestle/device/device.h"
+#include "trestle/device/stream_event.h"
+#include "trestle/device/unlimited_budgets.h"
+
+namespace trestle::train {
+namespace {
+
+constexpr double outputs_alone = 1;
+constexpr std::int64_t longest_side = 32;
+
+// Elements of the model's output for one example.
+double output_elements(const plan::LayerProfile& profile, std::int64_t examples) {
+  Bytes bytes = 0;
+  for (const plan::ValueCost& value : profile.values)
+    if (std::ranges::find(value.to, static_cast<int>(profile.layers.size())) != value.to.end())
+      bytes += value.bytes;
+  return static_cast<double>(bytes) / sizeof(float) / static_cast<double>(examples);
+}
+
+// [1, classes, ...] for a target of classes, otherwise of the target's own sizes.
+std::vector<std::int64_t> output_sizes(const at::Tensor& target, std::int64_t classes) {
+  std::vector<std::int64_t> sizes = {1};
+  if (!target.is_floating_point()) sizes.push_back(classes);
+  sizes.insert(sizes.end(), target.sizes().begin(), target.sizes().end());
+  return sizes;
+}
+
+double measure(const nn::Loss& loss, const at::Tensor& output, const at::Tensor& target,
+               at::Device device) {
+  const UnlimitedBudgets unlimited({device});
+  const auto targets = target.to(device);
+  const auto kept = static_cast<Bytes>(output.nbytes());
+  Bytes need = 0;
+  for (int round = 0; round < 2; ++round) {  // the first one may fill caches
+    const Bytes before = memory_usage(device).current;
+    reset_peak_memory(device);
+    const at::Tensor whole = output.to(device).requires_grad_();
+    loss.value(whole, targets).backward();
+    device::synchronize(device);
+    need = memory_usage(device).peak - before - kept;
+  }
+  return static_cast<double>(need + static_cast<Bytes>(targets.nbytes())) /
+         static_cast<double>(kept);
+}
+
+}  // namespace
+
+double loss_memory(const nn::Loss& loss, const plan::LayerProfile& profile, std::int64_t examples,
+                   at::Tensor target, at::Device device) {
+  if (device.is_cpu() || !target.defined() || target.numel() == 0) return outputs_alone;
+  const double classes =
+      std::round(output_elements(profile, examples) / static_cast<double>(target.numel()));
+  if (classes < 1) return outputs_alone;
+  for (std::int64_t d = 0; d < target.dim(); ++d)
+    target = target.narrow(d, 0, std::min(target.size(d), longest_side));
+  const at::AutoGradMode grad(true);
+  try {
+    const at::Tensor output = at::rand(output_sizes(target, static_cast<std::int64_t>(classes)));
+    return std::max(outputs_alone, measure(loss, output, target.unsqueeze(0), device));
+  } catch (const std::exception&) {
+    return outputs_alone;  // an output of other sizes; a training tells whether it fits
+  }
+}
+
+}  // namespace trestle::train
