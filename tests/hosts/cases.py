@@ -70,6 +70,7 @@ def host_gone(training, gone):
     took = training.check_ends_in_time([programs[left]], struck)
     training.check_reason([programs[left]], REASON)
     training.check_names(programs[left], training.hosts[gone])
+    check("Heartbeats come from all ranks" not in programs[left].text(), "a host without power is said to send heartbeats")
     training.check_no_process_left()
     saved = training.check_nothing_lost(steps)
     return f"ended {took:.1f} s after it, step {saved} saved of {steps}"

@@ -98,10 +98,26 @@ TEST(LaunchSignals, SecondSignalKills) {
   launcher.wait_for("ready", 2);
   launcher.send(SIGINT);
   launcher.wait_for("got", 2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
   launcher.send(SIGINT);
   const Outcome outcome = launcher.wait();
   EXPECT_EQ(outcome.code, 130);
+  EXPECT_THAT(outcome.err, HasSubstr("second signal, 2 (SIGINT): killing all ranks"));
   EXPECT_TRUE(all_gone(processes_in(outcome.out)));
+}
+
+// As `timeout` does: to its child, and then to the group.
+TEST(LaunchSignals, ASignalToProcessAndGroupIsOne) {
+  StartedLauncher launcher(on_ranks(2,
+                                    "trap 'sleep 0.2; echo saved; exit 143' TERM; echo ready; "
+                                    "while :; do sleep 0.02; done"));
+  launcher.wait_for("ready", 2);
+  launcher.send(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  launcher.send(SIGTERM);
+  const Outcome outcome = launcher.wait();
+  EXPECT_EQ(outcome.code, 143);
+  EXPECT_EQ(count_of("saved", outcome.out), 2) << outcome.out << outcome.err;
 }
 
 TEST(LaunchSignals, FailureWhileStoppingIsFailure) {

@@ -2,15 +2,19 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 namespace trestle::cli {
 
 namespace {
 
 volatile std::sig_atomic_t first_signal = 0;
+std::atomic<std::int64_t> first_time = 0;  // milliseconds
 constexpr int from_launcher = 1, from_elsewhere = 2;
 volatile std::sig_atomic_t senders = 0;       // bits of the two above
 volatile std::sig_atomic_t has_launcher = 0;  // the parent is trestle launch or torchrun
@@ -18,6 +22,12 @@ const char* volatile message_on_signal = "";
 
 void print_to_stderr(const char* words) {
   [[maybe_unused]] const auto written = write(STDERR_FILENO, words, std::strlen(words));
+}
+
+std::int64_t milliseconds_now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);  // a signal handler may call it
+  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
 }
 
 // The default action of a signal does not end the process with pid 1 of a container; _exit() does.
@@ -32,13 +42,20 @@ int sender_of(const siginfo_t* about) {
 }
 
 // When all processes of a job get a signal, a rank gets it twice: directly, and from its launcher,
-// which passes it on. The two count as one signal.
+// which passes it on. The two count as one signal. So does the same signal within a short time:
+// `timeout` sends it to the process and to its group.
 void on_signal(int signal, siginfo_t* about, void*) {
+  constexpr std::int64_t together = 300;
   const int from = sender_of(about);
+  if (signal == first_signal && milliseconds_now() - first_time < together) {
+    senders = senders | from;
+    return;
+  }
   if ((senders & from) != 0) end_now(signal, from);
   senders = senders | from;
   if (first_signal != 0) return;
   first_signal = signal;
+  first_time = milliseconds_now();
   print_to_stderr(message_on_signal);
 }
 

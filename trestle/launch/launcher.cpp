@@ -89,6 +89,7 @@ class Launcher {
   std::optional<Failure> failure_;
   int start_failure_ = 0;  // errno
   int stopped_by_ = 0;     // the first termination signal
+  Clock::time_point stopped_at_ = {};
   bool terminated_ = false;
   std::optional<Clock::time_point> deadline_;   // for SIGTERM, then SIGKILL, then giving up
   std::optional<Stopwatch> all_stopped_since_;  // while all remaining ranks are stopped
@@ -149,8 +150,15 @@ void Launcher::handle_signal(int signal) {
     return send(SIGCONT);
   }
   if (!is_termination_signal(signal)) return send(signal);
-  if (stopped_by_ != 0) return send(SIGKILL);
+  // `timeout` and some job managers send a signal to a process and again to its group.
+  constexpr auto together = std::chrono::milliseconds(300);
+  if (signal == stopped_by_ && Clock::now() - stopped_at_ < together) return;
+  if (stopped_by_ != 0) {
+    output_.say(text("second signal, ", signal_name(signal), ": killing all ranks"));
+    return send(SIGKILL);
+  }
   stopped_by_ = signal;
+  stopped_at_ = Clock::now();
   send(signal);
   read_notes();
   tell({.reason = text("signal ", signal_name(signal), " stopped the launcher on ", host_name()),

@@ -1,5 +1,6 @@
 #include "trestle/launch/rank_command.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -70,6 +71,10 @@ RendezvousAddress parse_rendezvous(const std::string& words) {
     port = words.substr(colon);
   }
   if (host.empty()) refuse("the host is empty");
+  in6_addr address{};
+  if (host.find(':') != std::string::npos &&
+      inet_pton(AF_INET6, host.substr(0, host.find('%')).c_str(), &address) != 1)
+    refuse("only an IPv6 address has several colons");
   if (host.find_first_of(" \t/[]") != std::string::npos) refuse("the host's name is invalid");
   int number = default_port;
   if (!port.empty()) {

@@ -48,7 +48,7 @@ void ProcessControlPlane::report_status(std::string status) {
 std::string ProcessControlPlane::status_of(int rank) const { return watcher_->status_of(rank); }
 
 std::string ProcessControlPlane::silent_ranks(const std::vector<int>& but) const {
-  return watcher_->silent_ranks(but);
+  return watcher_->silent_ranks(but, IfNoneIsSilent::SayThatAllAreHeard);
 }
 
 // A connection breaks some milliseconds before its cause is visible in the store: the rank that
@@ -74,7 +74,7 @@ std::string ProcessControlPlane::describe_broken_connection(const Broken& broken
   std::string words =
       text("rank ", broken.rank, " lost its connection to ", launch::describe_ranks(others), " in ",
            broken.call, ": ", cause_of(broken.error), "; ", statuses(*this, others, broken.rank));
-  if (silent) words += watcher_->silent_ranks(others);
+  if (silent) words += watcher_->silent_ranks(others, IfNoneIsSilent::SayNothing);
   return words;
 }
 

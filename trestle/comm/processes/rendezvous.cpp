@@ -92,9 +92,10 @@ class Arrival {
           environment_.rank != 0 && !environment_.store_of_launcher && steady_clock::now() < end_;
       if (may_open_again && (!has_arrived || environment_.max_restarts > 0)) return {};
       const std::string message = error.what();
-      throw RankError(text("the store at ", address_.text(), " closed while rank ",
-                           environment_.rank,
-                           " waited for the other ranks: ", message.substr(0, message.find('\n'))));
+      throw RankError(
+          text("the store at ", address_.text(), " closed while rank ", environment_.rank,
+               " waited for the other ranks: ", message.substr(0, message.find('\n'))),
+          {.hint = environment_.rank == 0 ? number_of_machine_hint : ""});
     }
   }
 

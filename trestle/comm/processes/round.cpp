@@ -143,9 +143,7 @@ void Round::refuse_second_process(const Card& first) {
   const UsageError error(
       text("two processes have the rank number ", environment_.rank, ": ", describe_process(one),
            " and ", describe_process(other)),
-      {.hint = environment_.local_size < environment_.world_size
-                   ? "Give each machine its own number (trestle launch: --node-rank, from 0)."
-                   : ""});
+      {.hint = environment_.local_size < environment_.world_size ? number_of_machine_hint : ""});
   refuse("usage", error.what());
 }
 
@@ -242,7 +240,8 @@ std::optional<std::vector<Round::Card>> Round::meet(Time end, milliseconds deadl
     if (std::stoll(words(0)) > number_) {
       if (environment_.rank != 0) return {};
       throw UsageError(text("rank 0 (", describe_process(own_.identity),
-                            ") was replaced: another process has this rank number"));
+                            ") was replaced: another process has this rank number"),
+                       {.hint = number_of_machine_hint});
     }
     if (environment_.rank == 0) declare_world();
     const auto now = steady_clock::now();

@@ -16,6 +16,9 @@
 
 namespace trestle::comm {
 
+inline constexpr const char* number_of_machine_hint =
+    "Give each machine its own number (trestle launch: --node-rank, from 0).";
+
 // One meeting of all ranks in their store, which becomes one world. Rank 0 opens a round and raises
 // the store's number of it; every other rank joins the round with the highest number. A store that
 // outlives a restart, such as torchrun's, holds several rounds; so does a store that serves several

@@ -48,8 +48,10 @@ StoreAddress::StorePtr StoreAddress::open(Time end) const {
         trestle::text("rank 0 cannot open port ", port_, ": ", problem),
         {.hint = "Choose another MASTER_PORT (trestle launch: --rendezvous HOST:PORT). Perhaps "
                  "another run is active here, or two processes were started as rank 0."});
-  // Checked first: libtorch logs long stack traces. Ranks that connect now wait for the store.
-  if (const auto error = cannot_reach(host_, port_, end)) {
+  // Checked first: libtorch logs long stack traces. Ranks that connect now wait for the store. The
+  // port is open, so only a name server or an interface that is not up yet is worth a wait.
+  constexpr milliseconds longest{10000};
+  if (const auto error = cannot_reach(host_, port_, std::min(end, steady_clock::now() + longest))) {
     close(*own.masterListenFd);
     throw RankError(trestle::text("rank 0 cannot reach itself at ", text_, ": ", *error),
                     {.hint = "MASTER_ADDR is the name or address of rank 0's machine, the same "

@@ -294,7 +294,8 @@ std::string ProcessControlPlane::Watcher::silence(int rank, Time now) const {
   return text(", and has sent no heartbeat for ", seconds_text(silent));
 }
 
-std::string ProcessControlPlane::Watcher::silent_ranks(const std::vector<int>& but) const {
+std::string ProcessControlPlane::Watcher::silent_ranks(const std::vector<int>& but,
+                                                       IfNoneIsSilent then) const {
   std::string all;
   {
     const std::lock_guard lock(mutex_);
@@ -311,7 +312,7 @@ std::string ProcessControlPlane::Watcher::silent_ranks(const std::vector<int>& b
     if (is_silent) silent.push_back(rank);
     if (is_silent && !is_named) all += text("; rank ", rank, " ", status_of(rank));
   }
-  return all + advice(silent);
+  return silent.empty() && then == IfNoneIsSilent::SayNothing ? all : all + advice(silent);
 }
 
 // Whether a machine, the network or a process failed, if there are several machines.
@@ -348,6 +349,14 @@ std::string ProcessControlPlane::Watcher::advice(const std::vector<int>& silent)
         "\n  No heartbeat comes from ", launch::describe_ranks(silent),
         ", but other ranks of the same machine send theirs: the process was stopped, or waits "
         "for its system.");
+  // Heartbeats come through the store.
+  const std::lock_guard lock(mutex_);
+  const auto since = std::chrono::duration_cast<milliseconds>(steady_clock::now() - polled_at_);
+  if (facts_.store_of_launcher && since >= shortest_silence + poll_interval)
+    return text(
+        "\n  The launcher's store has not answered for ", seconds_text(since),
+        ", so no heartbeat can come: its machine has stopped, or the network to it is cut. Resume "
+        "the run when it is back.");
   return "\n  Heartbeats come from all ranks, so the machines and the network work: a rank is slow "
          "or waits for something else.";
 }

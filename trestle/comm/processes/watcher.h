@@ -17,6 +17,9 @@
 
 namespace trestle::comm {
 
+// What silent_ranks() says if every rank sends heartbeats.
+enum class IfNoneIsSilent { SayNothing, SayThatAllAreHeard };
+
 // The thread of a ProcessControlPlane, and what it knows of all ranks. The thread may be detached
 // in a call to the store that never returns, so it owns everything that it uses.
 class ProcessControlPlane::Watcher {
@@ -33,7 +36,7 @@ class ProcessControlPlane::Watcher {
   std::string status_of(int rank) const;
   // Makes the thread poll at once, and waits for that, at most `most`.
   void poll_now(std::chrono::milliseconds most);
-  std::string silent_ranks(const std::vector<int>& but) const;
+  std::string silent_ranks(const std::vector<int>& but, IfNoneIsSilent then) const;
   // "rank 2 has left, having last reported 'forward 3'", for the first of these ranks that has
   // left.
   std::optional<std::string> describe_left_rank(const std::vector<int>& ranks) const;
