@@ -91,10 +91,12 @@ StoreAddress::StorePtr StoreAddress::connect(Time end, WaitNotice* notice) const
     if (steady_clock::now() >= end) break;
     std::this_thread::sleep_for(milliseconds(50));
   }
-  throw RankError(trestle::text("the program at ", text_, " is not a rendezvous store: ",
-                                problem.substr(0, problem.find('\n'))),
-                  {.hint = "Another program uses this port: choose another MASTER_PORT (trestle "
-                           "launch: --rendezvous HOST:PORT)."});
+  throw RankError(
+      trestle::text("the program at ", text_,
+                    ", where rank 0 should be, is not a rendezvous store: ",
+                    problem.substr(0, problem.find('\n'))),
+      {.hint = "Rank 0 is stopped, or another program uses this port: then choose another "
+               "MASTER_PORT (trestle launch: --rendezvous HOST:PORT)."});
 }
 
 }  // namespace trestle::comm
