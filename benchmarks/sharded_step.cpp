@@ -115,7 +115,7 @@ nlohmann::json time_steps(const Arguments& arguments, const World& world) {
           {"description", sharded.description()}};
 }
 
-// The first elements of each parameter and of its gradient, as many as a rank's shard has.
+// The first elements of each parameter and of its gradient: the size of a rank's shard.
 std::vector<at::Tensor> shards_of(const std::vector<at::Tensor>& parameters, int ranks) {
   std::vector<at::Tensor> shards;
   for (const at::Tensor& parameter : parameters) {

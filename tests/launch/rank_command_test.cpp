@@ -84,8 +84,8 @@ TEST(RankCommand, ParsesRendezvous) {
   is("fe80::1", "fe80::1", 29500);
   is("[fe80::1]:80", "fe80::1", 80);
   is("[fe80::1]", "fe80::1", 29500);
-  for (const char* wrong : {"", ":", ":80", "node1:", "node1:0", "node1:65536", "node1:8x", "node1:80:1", "[::1",
-                            "[::1]80", "[]:80", "tcp://node1", "node 1"})
+  for (const char* wrong : {"", ":", ":80", "node1:", "node1:0", "node1:65536", "node1:8x",
+                            "node1:80:1", "[::1", "[::1]80", "[]:80", "tcp://node1", "node 1"})
     EXPECT_THROW(parse_rendezvous(wrong), UsageError) << wrong;
 }
 

@@ -72,9 +72,9 @@ enum class CoreLending { Off, On };
 
 // PipelineOptions::cores: the CPU cores of a stage.
 struct CoreOptions {
-  // Intra-op threads of a stage; 0 = those of the thread that makes the pipeline, at most the cores,
-  // divided by the ranks. For stages that share a
-  // virtual device, VirtualDeviceOptions::threads_per_device counts instead.
+  // Intra-op threads of a stage. 0 = those of the thread that makes the pipeline, and at most the
+  // cores, divided by the ranks. For stages that share a virtual device,
+  // VirtualDeviceOptions::threads_per_device counts instead.
   int threads = 0;
   CoreLending lending = CoreLending::Off;
 };

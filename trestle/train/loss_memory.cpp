@@ -35,8 +35,8 @@ std::vector<std::int64_t> output_sizes(const at::Tensor& target, std::int64_t cl
   return sizes;
 }
 
-double measure(const nn::Loss& loss, const at::Tensor& output, const at::Tensor& target,
-               at::Device device) {
+double measure_loss(const nn::Loss& loss, const at::Tensor& output, const at::Tensor& target,
+                    at::Device device) {
   const UnlimitedBudgets unlimited({device});
   const auto targets = target.to(device);
   const auto kept = static_cast<Bytes>(output.nbytes());
@@ -66,7 +66,7 @@ double loss_memory(const nn::Loss& loss, const plan::LayerProfile& profile, std:
   const at::AutoGradMode grad(true);
   try {
     const at::Tensor output = at::rand(output_sizes(target, static_cast<std::int64_t>(classes)));
-    return std::max(outputs_alone, measure(loss, output, target.unsqueeze(0), device));
+    return std::max(outputs_alone, measure_loss(loss, output, target.unsqueeze(0), device));
   } catch (const std::exception&) {
     return outputs_alone;  // an output of other sizes; a training tells whether it fits
   }

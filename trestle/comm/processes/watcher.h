@@ -17,7 +17,7 @@
 
 namespace trestle::comm {
 
-// What silent_ranks() says if every rank sends heartbeats.
+// How silent_ranks() ends if every rank sends heartbeats.
 enum class IfNoneIsSilent { SayNothing, SayThatAllAreHeard };
 
 // The thread of a ProcessControlPlane, and what it knows of all ranks. The thread may be detached
