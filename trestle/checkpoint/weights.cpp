@@ -56,6 +56,7 @@ Matching match(const NamedTensors& into, const WeightsFile& file, const LoadOpti
   report.names = naming.title;
   std::unordered_map<std::string, std::size_t> numbers;  // of the file's tensors
   for (std::size_t i = 0; i < naming.names.size(); ++i) {
+    if (naming.names[i].empty()) continue;
     const auto [before, is_new] = numbers.try_emplace(naming.names[i], i);
     if (!is_new)
       throw FormatError(text("both '", shown(in_file[before->second]), "' and '", shown(in_file[i]),

@@ -10,6 +10,7 @@
 #include "trestle/models/resnet.h"
 #include "trestle/models/resnet50.h"
 #include "trestle/models/toy.h"
+#include "trestle/models/transformer/transformer.h"
 #include "trestle/models/unet.h"
 #include "trestle/models/unet3d.h"
 
@@ -47,6 +48,13 @@ nn::Layers make_unet3d(const ModelOptions& options) {
   return unet3d(unet_options);
 }
 
+nn::Layers make_transformer(const ModelOptions& options) {
+  if (!options.transformer)
+    throw UsageError(text("model '", options.name, "' needs the sizes of a transformer"),
+                     {.hint = "Set ModelOptions::transformer, or use models::transformer()."});
+  return transformer(*options.transformer, {.seed = options.seed, .attention = options.attention});
+}
+
 struct Maker {
   std::string_view name;
   nn::Layers (*make)(const ModelOptions&);
@@ -61,6 +69,8 @@ constexpr std::array model_table = {
         [](const ModelOptions& o) { return resnet18_flat(sizes(o, &ResNetOptions::in_channels)); }},
     Maker{"resnet50",
           [](const ModelOptions& o) { return resnet50(sizes(o, &ResNet50Options::in_channels)); }},
+    Maker{"gpt2", make_transformer},
+    Maker{"llama", make_transformer},
     Maker{"toy", [](const ModelOptions& o) { return toy(sizes(o, &ToyOptions::features)); }},
     Maker{
         "two_linears",

@@ -3,9 +3,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "trestle/models/transformer/attend.h"
+#include "trestle/models/transformer/config.h"
 #include "trestle/nn/layers.h"
 
 // Models by name, for recipes. A model of your own needs none of this: any nn::Layers is one.
@@ -22,6 +25,9 @@ struct ModelOptions {
   std::int64_t depth = 0;                 // "unet3d" only: levels below the first
   std::vector<std::string> pooling = {};  // "unet3d" only: of each level, such as "1x2x2"
   std::uint64_t seed = 42;
+  // "gpt2" and "llama" only, which need it; `width` and the image options have no effect on them.
+  std::optional<TransformerConfig> transformer = {};
+  AttentionCore attention = AttentionCore::Fused;
 };
 
 using MakeModel = std::function<nn::Layers(const ModelOptions&)>;
@@ -29,7 +35,8 @@ using MakeModel = std::function<nn::Layers(const ModelOptions&)>;
 // A program's own models, by the names that its recipes use.
 using OwnModels = std::map<std::string, MakeModel>;
 
-// "unet", "unet3d", "resnet18", "resnet18_flat", "resnet50", "toy", "two_linears" or "mlp".
+// "unet", "unet3d", "resnet18", "resnet18_flat", "resnet50", "gpt2", "llama", "toy", "two_linears"
+// or "mlp".
 // Throws UsageError that suggests the nearest name for any other name; also for negative sizes, and
 // for an option that the model does not have.
 nn::Layers make_model(const ModelOptions& options);

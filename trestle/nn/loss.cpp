@@ -9,6 +9,7 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/nn/token_loss.h"
 
 namespace trestle::nn {
 
@@ -67,6 +68,19 @@ at::Tensor cross_entropy_value(const CrossEntropyOptions& options, const at::Ten
   return sum / count;
 }
 
+at::Tensor token_cross_entropy_value(const CrossEntropyOptions& options, const at::Tensor& output,
+                                     const at::Tensor& target) {
+  check_target("token_cross_entropy", target);
+  if (output.dim() != 3 || target.sizes() != output.sizes().slice(0, 2) ||
+      target.scalar_type() != at::kLong)
+    throw UsageError(
+        text("token_cross_entropy takes scores [N, T, V] and int64 token ids [N, T]; "
+             "got [",
+             join(output.sizes(), ", "), "] and ", target.scalar_type(), " [",
+             join(target.sizes(), ", "), "]"));
+  return cross_entropy_value(options, output.flatten(0, 1), target.flatten());
+}
+
 // dice = (2 * intersection + eps) / (sums + eps) for each class over the whole batch; mean over
 // all classes.
 at::Tensor dice_value(const DiceOptions& options, const at::Tensor& output,
@@ -119,6 +133,17 @@ Loss cross_entropy(const CrossEntropyOptions& options) {
       "cross_entropy",
       [options](const at::Tensor& output, const at::Tensor& target) {
         return cross_entropy_value(options, output, target);
+      },
+      [ignored = options.ignore_index](const at::Tensor& target) {
+        return static_cast<double>(target.ne(ignored).sum().item<std::int64_t>());
+      });
+}
+
+Loss token_cross_entropy(const CrossEntropyOptions& options) {
+  return additive(
+      "token_cross_entropy",
+      [options](const at::Tensor& output, const at::Tensor& target) {
+        return token_cross_entropy_value(options, output, target);
       },
       [ignored = options.ignore_index](const at::Tensor& target) {
         return static_cast<double>(target.ne(ignored).sum().item<std::int64_t>());
@@ -193,6 +218,7 @@ namespace {
 
 std::vector<Loss> known_losses(const DiceOptions& options = {}) {
   return {cross_entropy(),
+          token_cross_entropy(),
           mean_squared_error(),
           dice(options),
           dice_per_micro_batch(options),

@@ -4,7 +4,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/nn/loss.h"
+#include "trestle/nn/token_loss.h"
 
 namespace trestle::nn {
 
@@ -16,6 +16,34 @@ Tally accuracy_tally(const at::Tensor& output, const at::Tensor& target) {
   }
   return {static_cast<double>(guess.eq(target).sum().item<std::int64_t>()),
           static_cast<double>(target.ne(ignored_target).sum().item<std::int64_t>())};
+}
+
+namespace {
+
+void check_tokens(const char* metric, const at::Tensor& output, const at::Tensor& target) {
+  if (output.dim() == 3 && target.dim() == 2 && target.sizes() == output.sizes().slice(0, 2))
+    return;
+  throw UsageError(text(metric, " takes scores [N, T, V] and token ids [N, T]; got [",
+                        join(output.sizes(), ", "), "] and [", join(target.sizes(), ", "), "]"));
+}
+
+double counted(const at::Tensor& target) {
+  return static_cast<double>(target.ne(ignored_target).sum().item<std::int64_t>());
+}
+
+}  // namespace
+
+Tally log_probability_tally(const at::Tensor& output, const at::Tensor& target) {
+  check_tokens("log_probability", output, target);
+  const at::Tensor sum =
+      at::cross_entropy_loss(output.flatten(0, 1), target.flatten(), {}, at::Reduction::Sum);
+  return {-sum.item<double>(), counted(target)};
+}
+
+Tally token_accuracy_tally(const at::Tensor& output, const at::Tensor& target) {
+  check_tokens("token_accuracy", output, target);
+  const at::Tensor right = output.argmax(-1).eq(target);
+  return {static_cast<double>(right.sum().item<std::int64_t>()), counted(target)};
 }
 
 namespace {

@@ -32,6 +32,19 @@ struct Recipe {
     bool weights_strict = true;
   } model;
 
+  // Of the models "gpt2" and "llama". 0 and empty: the config's value, or the model's default.
+  struct Transformer {
+    std::string config;
+    std::int64_t vocabulary = 0;
+    std::int64_t context = 0;
+    std::int64_t layers = 0;
+    std::int64_t heads = 0, kv_heads = 0;
+    std::int64_t mlp = 0;
+    std::string tied = "auto";
+    double dropout = 0, attention_dropout = 0;
+    std::string attention = "fused";
+  } transformer;
+
   struct Data {
     std::string name;
     std::string images, masks, folder;
@@ -61,6 +74,9 @@ struct Recipe {
     double intensity = 0;
     double overlap = 0.5;
     std::string blend = "gaussian";
+    std::string tokens;
+    std::string order = "windows";
+    std::int64_t validation_windows = 0;
 
     bool operator==(const Data&) const = default;
   } data;

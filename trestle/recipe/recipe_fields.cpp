@@ -6,50 +6,13 @@
 #include <string_view>
 #include <utility>
 
+#include "trestle/recipe/make_field.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 
 namespace trestle::recipe {
 
 namespace {
-
-using OnResume = Field::OnResume;
-
-template <class T>
-constexpr FieldType field_type_of() {
-  if constexpr (std::is_same_v<T, bool>) return FieldType::Switch;
-  if constexpr (std::is_same_v<T, std::int64_t>) return FieldType::Integer;
-  if constexpr (std::is_same_v<T, double>) return FieldType::Number;
-  if constexpr (std::is_same_v<T, std::string>) return FieldType::Text;
-  if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) return FieldType::Integers;
-  return FieldType::Texts;
-}
-
-struct Limits {
-  double smallest = -1e300;
-  double largest = 1e300;
-  std::vector<std::string> choices = {};
-  OnResume on_resume = OnResume::MustBeEqual;
-};
-
-template <class Section, class T>
-Field field(Section Recipe::*section, std::string section_name, T Section::*member, std::string key,
-            std::string help, Limits limits = {}) {
-  return {std::move(section_name),
-          std::move(key),
-          field_type_of<T>(),
-          std::move(help),
-          limits.smallest,
-          limits.largest,
-          std::move(limits.choices),
-          [=](const Recipe& recipe) -> FieldValue { return recipe.*section.*member; },
-          [=](Recipe& recipe, const FieldValue& value) {
-            recipe.*section.*member = std::get<T>(value);
-          },
-          limits.on_resume};
-}
-
-constexpr double many = 1e9;
 
 void add_model_fields(std::vector<Field>& fields) {
   using M = Recipe::Model;
@@ -432,8 +395,10 @@ const std::vector<Field>& recipe_fields() {
   static const std::vector<Field> fields = [] {
     std::vector<Field> made;
     add_model_fields(made);
+    add_transformer_fields(made);
     add_data_fields(made);
     add_example_fields(made);
+    add_token_fields(made);
     add_rank_fields(made);
     add_pipeline_fields(made);
     add_optimizer_fields(made);

@@ -22,6 +22,7 @@
 #include "trestle/train/optimizers/run_rate.h"
 #include "trestle/train/run_folder/environment.h"
 #include "trestle/train/sharding_plan.h"
+#include "trestle/train/transformer_recipe.h"
 
 namespace trestle::train {
 
@@ -126,6 +127,10 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
   options.depth = recipe.model.depth;
   options.pooling = recipe.model.pooling;
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
+  if (is_transformer(recipe) && !own.contains(recipe.model.name)) {
+    options.transformer = transformer_config(recipe);
+    options.attention = models::parse_attention_core(recipe.transformer.attention);
+  }
   const auto checked = [&](nn::Layers model) {
     check_names_of_layers(recipe, model);
     return model;

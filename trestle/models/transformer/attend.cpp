@@ -1,0 +1,106 @@
+#include "trestle/models/transformer/attend.h"
+
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle::models {
+
+namespace {
+
+constexpr double never = -std::numeric_limits<double>::infinity();
+
+at::Tensor repeated(const at::Tensor& x, std::int64_t heads) {
+  const std::int64_t kv_heads = x.size(1);
+  if (kv_heads == heads) return x;
+  return x.unsqueeze(2)
+      .expand({x.size(0), kv_heads, heads / kv_heads, x.size(2), x.size(3)})
+      .reshape({x.size(0), heads, x.size(2), x.size(3)});
+}
+
+// Queries are the last `queries` places of `keys` places. libtorch's own causal option aligns them
+// with the first ones.
+at::Tensor causal_mask(std::int64_t queries, std::int64_t keys, const at::Tensor& like) {
+  const auto options = like.options().dtype(at::kLong);
+  const at::Tensor places = at::arange(keys - queries, keys, options).unsqueeze(1);
+  const at::Tensor allowed = at::arange(keys, options).unsqueeze(0) <= places;
+  const at::Tensor zeros = at::zeros({queries, keys}, like.options().dtype(at::kFloat));
+  return zeros.masked_fill(allowed.logical_not(), never).view({1, 1, queries, keys});
+}
+
+at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                 const at::Tensor& mask, bool causal) {
+  std::optional<at::Tensor> added;
+  if (mask.defined()) added = mask.to(q.scalar_type());
+  if (q.is_cuda()) return at::scaled_dot_product_attention(q, k, v, added, 0, causal);
+  // The operator that scaled_dot_product_attention() chooses on the CPU. Called directly, virtual
+  // devices have it too.
+  return std::get<0>(
+      at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, /*dropout_p=*/0, causal, added));
+}
+
+at::Tensor written(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                   const at::Tensor& mask, double dropout) {
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+  at::Tensor scores = at::matmul(q * scale, k.transpose(-2, -1)).to(at::kFloat);
+  scores = scores + mask;
+  // A row of -infinity would become NaN. Its largest value is replaced by 0 and its weights by 0.
+  const at::Tensor none = mask.amax(-1, /*keepdim=*/true) == never;
+  at::Tensor weights = at::softmax(scores.masked_fill(none, 0), -1).masked_fill(none, 0);
+  if (dropout > 0) weights = at::dropout(weights, dropout, /*train=*/true);
+  return at::matmul(weights.to(v.scalar_type()), v);
+}
+
+}  // namespace
+
+AttentionCore parse_attention_core(std::string_view word) {
+  if (word == "fused") return AttentionCore::Fused;
+  if (word == "written") return AttentionCore::Written;
+  throw UsageError(text("attention '", word, "' is neither 'fused' nor 'written'"));
+}
+
+std::string to_word(AttentionCore core) {
+  return core == AttentionCore::Fused ? "fused" : "written";
+}
+
+at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                  const AttendOptions& options) {
+  const at::Tensor k = repeated(keys, queries.size(1));
+  const at::Tensor v = repeated(values, queries.size(1));
+  const std::int64_t count = queries.size(2), all = keys.size(2);
+  const bool whole = !options.mask.defined() && count == all;
+  at::Tensor mask = options.mask;
+  if (options.core == AttentionCore::Written) {
+    if (!mask.defined()) mask = causal_mask(count, all, queries);
+    return written(queries, k, v, mask, options.dropout);
+  }
+  if (!mask.defined() && !whole && count > 1) mask = causal_mask(count, all, queries);
+  return fused(queries, k, v, mask, whole);
+}
+
+at::Tensor document_mask(const at::Tensor& places) {
+  const at::Tensor padding = places < 0;
+  const at::Tensor document = (places == 0).cumsum(1);
+  const at::Tensor row = at::arange(places.size(1), places.options());
+  at::Tensor allowed = document.unsqueeze(2) == document.unsqueeze(1);
+  allowed = allowed.logical_and(row.unsqueeze(0) <= row.unsqueeze(1));
+  allowed = allowed.logical_and(padding.unsqueeze(2).logical_not());
+  allowed = allowed.logical_and(padding.unsqueeze(1).logical_not());
+  const auto floats = places.options().dtype(at::kFloat);
+  return at::zeros(allowed.sizes(), floats).masked_fill(allowed.logical_not(), never).unsqueeze(1);
+}
+
+}  // namespace trestle::models

@@ -1,0 +1,110 @@
+#include "trestle/models/transformer/attention.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/clamp_min.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <utility>
+#include <vector>
+
+namespace trestle::models {
+
+namespace {
+
+ProjectionOptions qkv_options(const TransformerConfig& config) {
+  return {.inputs = config.width,
+          .parts = {{"q", config.heads * config.head_size, config.heads},
+                    {"k", config.kv_heads * config.head_size, config.kv_heads},
+                    {"v", config.kv_heads * config.head_size, config.kv_heads}},
+          .bias = config.qkv_bias ? Bias::Added : Bias::None};
+}
+
+ProjectionOptions out_options(const TransformerConfig& config) {
+  return {.inputs = config.heads * config.head_size,
+          .parts = {{"out", config.width}},
+          .bias = config.out_bias ? Bias::Added : Bias::None};
+}
+
+}  // namespace
+
+std::pair<at::Tensor, at::Tensor> KeyValueCache::append(const at::Tensor& new_keys,
+                                                        const at::Tensor& new_values,
+                                                        std::int64_t room) {
+  const std::int64_t count = new_keys.size(2);
+  if (!keys.defined() || tokens + count > keys.size(2)) {
+    std::vector<std::int64_t> sizes = new_keys.sizes().vec();
+    sizes[2] = std::max(room, tokens + count);
+    at::Tensor more_keys = at::empty(sizes, new_keys.options());
+    at::Tensor more_values = at::empty(sizes, new_values.options());
+    if (tokens > 0) {
+      more_keys.narrow(2, 0, tokens).copy_(keys.narrow(2, 0, tokens));
+      more_values.narrow(2, 0, tokens).copy_(values.narrow(2, 0, tokens));
+    }
+    keys = std::move(more_keys);
+    values = std::move(more_values);
+  }
+  keys.narrow(2, tokens, count).copy_(new_keys);
+  values.narrow(2, tokens, count).copy_(new_values);
+  tokens += count;
+  return {keys.narrow(2, 0, tokens), values.narrow(2, 0, tokens)};
+}
+
+AttentionImpl::AttentionImpl(const TransformerConfig& given, AttentionCore chosen,
+                             const Drawn& drawn, double out_deviation)
+    : config(given), core(chosen) {
+  qkv = register_module("qkv",
+                        Projection(qkv_options(config), drawn.of("qkv"), config.initial_deviation));
+  out = register_module("out", Projection(out_options(config), drawn.of("out"), out_deviation));
+  if (config.style == TransformerConfig::Style::Gpt2) return;
+  const std::vector<double> exact = rotary_frequencies(config);
+  frequencies = at::empty({static_cast<std::int64_t>(exact.size())}, at::kFloat);
+  for (std::size_t i = 0; i < exact.size(); ++i)
+    frequencies.mutable_data_ptr<float>()[i] = static_cast<float>(exact[i]);
+}
+
+AttentionImpl::Heads AttentionImpl::heads_of(const at::Tensor& x, const at::Tensor& positions) {
+  const at::Tensor rows = qkv->forward(x);
+  std::int64_t first = 0;
+  const auto part = [&](std::size_t number) {
+    const ProjectionPart& rows_of_part = qkv->options.parts[number];
+    const at::Tensor own = rows.narrow(-1, first, rows_of_part.rows);
+    first += rows_of_part.rows;
+    return own.unflatten(-1, {rows_of_part.heads, config.head_size});
+  };
+  at::Tensor q = part(0), k = part(1);
+  const at::Tensor v = part(2);
+  if (frequencies.defined()) {
+    if (frequencies.device() != x.device()) frequencies = frequencies.to(x.device());
+    const Rotation rotation = rotation_at(positions, frequencies);
+    q = rotate(q, rotation);
+    k = rotate(k, rotation);
+  }
+  return {q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)};
+}
+
+at::Tensor AttentionImpl::joined(const at::Tensor& attended) {
+  return out->forward(attended.transpose(1, 2).flatten(2));
+}
+
+at::Tensor AttentionImpl::forward(const at::Tensor& x, const at::Tensor& places) {
+  at::Tensor positions;
+  if (frequencies.defined())
+    positions = places.defined()
+                    ? places.clamp_min(0)
+                    : at::arange(x.size(1), x.options().dtype(at::kLong).requires_grad(false));
+  const auto [q, k, v] = heads_of(x, positions);
+  return joined(attend(q, k, v,
+                       {.core = core,
+                        .dropout = is_training() ? config.dropout.attention : 0,
+                        .mask = places.defined() ? document_mask(places) : at::Tensor()}));
+}
+
+at::Tensor AttentionImpl::extend(const at::Tensor& x, const at::Tensor& positions,
+                                 const at::Tensor& mask, KeyValueCache& cache) {
+  const auto [q, k, v] = heads_of(x, positions);
+  const auto [keys, values] = cache.append(k, v, config.context);
+  return joined(attend(q, keys, values, {.core = core, .dropout = 0, .mask = mask}));
+}
+
+}  // namespace trestle::models

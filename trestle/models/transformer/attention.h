@@ -1,0 +1,54 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include "trestle/models/transformer/attend.h"
+#include "trestle/models/transformer/config.h"
+#include "trestle/models/transformer/projection.h"
+#include "trestle/models/transformer/rotary.h"
+
+namespace trestle::models {
+
+// The keys and values of one layer for the tokens so far: [N, kv_heads, tokens, head_size], after
+// the rotation. Empty before the first call. The tensors have room for more tokens than they hold.
+struct KeyValueCache {
+  at::Tensor keys;
+  at::Tensor values;
+  std::int64_t tokens = 0;
+
+  // Appends keys and values [N, kv_heads, T, head_size] and returns views of all.
+  std::pair<at::Tensor, at::Tensor> append(const at::Tensor& new_keys, const at::Tensor& new_values,
+                                           std::int64_t room);
+};
+
+// Self-attention: queries, keys and values by one projection "qkv" with the parts q, k and v; the
+// core (attend.h); the projection "out".
+struct AttentionImpl : torch::nn::Module {
+  AttentionImpl(const TransformerConfig& config, AttentionCore core, const Drawn& drawn,
+                double out_deviation);
+
+  // x [N, T, width]; places as for document_mask(), or undefined.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& places);
+
+  // The same behind the cached tokens, to which the new ones are added. positions [N, T] or [T].
+  // `mask` as in AttendOptions, for all keys, or undefined.
+  at::Tensor extend(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& mask,
+                    KeyValueCache& cache);
+
+  TransformerConfig config;
+  AttentionCore core;
+  Projection qkv = nullptr;
+  Projection out = nullptr;
+  at::Tensor frequencies;  // of the rotation, [head_size / 2]; undefined for Gpt2
+
+ private:
+  struct Heads {
+    at::Tensor queries, keys, values;  // [N, heads, T, head_size]
+  };
+  Heads heads_of(const at::Tensor& x, const at::Tensor& positions);
+  at::Tensor joined(const at::Tensor& attended);
+};
+TORCH_MODULE(Attention);
+
+}  // namespace trestle::models

@@ -1,0 +1,36 @@
+#include "trestle/models/transformer/block.h"
+
+#include <ATen/ops/dropout.h>
+
+#include <cmath>
+
+namespace trestle::models {
+
+BlockImpl::BlockImpl(const TransformerConfig& config, AttentionCore core, const Drawn& drawn)
+    : dropout(config.dropout.residual) {
+  // GPT-2's rule: each residual sum has 2 x layers terms.
+  const double residual_deviation =
+      config.initial_deviation / std::sqrt(2.0 * static_cast<double>(config.layers));
+  attention_norm = register_module("attention_norm", Norm(config));
+  attention = register_module("attention",
+                              Attention(config, core, drawn.of("attention"), residual_deviation));
+  mlp_norm = register_module("mlp_norm", Norm(config));
+  mlp = register_module("mlp", Mlp(config, drawn.of("mlp"), residual_deviation));
+}
+
+at::Tensor BlockImpl::forward(const at::Tensor& x, std::optional<at::Tensor> places) {
+  const auto dropped = [this](const at::Tensor& y) {
+    return dropout > 0 ? at::dropout(y, dropout, is_training()) : y;
+  };
+  const at::Tensor y =
+      x + dropped(attention->forward(attention_norm->forward(x), places.value_or(at::Tensor())));
+  return y + dropped(mlp->forward(mlp_norm->forward(y)));
+}
+
+at::Tensor BlockImpl::extend(const at::Tensor& x, const at::Tensor& positions,
+                             const at::Tensor& mask, KeyValueCache& cache) {
+  const at::Tensor y = x + attention->extend(attention_norm->forward(x), positions, mask, cache);
+  return y + mlp->forward(mlp_norm->forward(y));
+}
+
+}  // namespace trestle::models

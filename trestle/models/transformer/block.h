@@ -1,0 +1,33 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <optional>
+
+#include "trestle/models/transformer/attention.h"
+#include "trestle/models/transformer/mlp.h"
+#include "trestle/models/transformer/norm.h"
+
+namespace trestle::models {
+
+// One block: x + attention(norm(x)), then the same with the MLP. Both sums stay in x's dtype.
+struct BlockImpl : torch::nn::Module {
+  BlockImpl(const TransformerConfig& config, AttentionCore core, const Drawn& drawn);
+
+  // x [N, T, width]; places int64 [N, T] of packed documents or padding (document_mask()), or none.
+  at::Tensor forward(const at::Tensor& x, std::optional<at::Tensor> places);
+
+  // Behind cached tokens: see AttentionImpl::extend().
+  at::Tensor extend(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& mask,
+                    KeyValueCache& cache);
+
+  double dropout;
+  Norm attention_norm = nullptr;
+  Attention attention = nullptr;
+  Norm mlp_norm = nullptr;
+  Mlp mlp = nullptr;
+};
+TORCH_MODULE(Block);
+
+}  // namespace trestle::models

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <tuple>
+
+#include "trestle/models/transformer/config.h"
+#include "trestle/models/transformer/initialize.h"
+
+namespace trestle::models {
+
+// Ids to vectors: the table "tokens" [vocabulary, width], and for Gpt2 the table "positions"
+// [context, width] of learned positions.
+struct TokenEmbeddingImpl : torch::nn::Module {
+  TokenEmbeddingImpl(const TransformerConfig& config, const Drawn& drawn);
+
+  // Ids int64 [N, T], or [N, T, 2] with the place of each token in its document: 0 begins a
+  // document, and places below 0 are padding. Returns [N, T, width] and the places [N, T],
+  // undefined for ids alone.
+  //
+  // Throws UsageError for ids out of range, with the first one and its row and column, and for
+  // more tokens than the context.
+  std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& ids);
+
+  // The same for ids at given positions, [N, T] or [T], without checks: generation.
+  at::Tensor at(const at::Tensor& ids, const at::Tensor& positions_of_ids);
+
+  TransformerConfig config;
+  at::Tensor tokens;
+  at::Tensor positions;  // undefined for Llama
+};
+TORCH_MODULE(TokenEmbedding);
+
+}  // namespace trestle::models

@@ -1,0 +1,18 @@
+#include "trestle/models/transformer/head.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+
+namespace trestle::models {
+
+HeadImpl::HeadImpl(const TransformerConfig& config, const Drawn& drawn) {
+  // A tied weight is replaced by the embedding's table: its memory is never touched.
+  weight = register_parameter(
+      "weight", config.tied_head ? at::empty({config.vocabulary, config.width})
+                                 : draw_normal(drawn, "weight", {config.vocabulary, config.width},
+                                               config.initial_deviation));
+}
+
+at::Tensor HeadImpl::forward(const at::Tensor& x) { return at::linear(x, weight); }
+
+}  // namespace trestle::models

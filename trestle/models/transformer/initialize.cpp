@@ -1,0 +1,23 @@
+#include "trestle/models/transformer/initialize.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+
+#include "trestle/base/counter_random.h"
+
+namespace trestle::models {
+
+at::Tensor draw_normal(const Drawn& drawn, const std::string& name, at::IntArrayRef sizes,
+                       double deviation) {
+  at::Tensor tensor = at::empty(sizes, at::kFloat);
+  const CounterRandom random(drawn.seed, drawn.module + "." + name);
+  auto* const values = tensor.mutable_data_ptr<float>();
+  constexpr std::int64_t least_per_thread = 4096;
+  at::parallel_for(0, tensor.numel(), least_per_thread, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      values[i] = static_cast<float>(deviation * random.normal(static_cast<std::uint64_t>(i)));
+  });
+  return tensor;
+}
+
+}  // namespace trestle::models

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+// Initial weights that are drawn by index, so that a rank can draw its slice alone.
+namespace trestle::models {
+
+// The key of one module's initial weights: the model's seed and the module's name in the unsplit
+// model. Each parameter's own name completes the key.
+struct Drawn {
+  std::uint64_t seed = 0;
+  std::string module;
+
+  Drawn of(const std::string& name) const { return {seed, module + "." + name}; }
+};
+
+// A parameter [sizes] in fp32 on the CPU: element i, counted in the order of a contiguous tensor,
+// is `deviation` times number i of CounterRandom(drawn.seed, "<module>.<name>").
+at::Tensor draw_normal(const Drawn& drawn, const std::string& name, at::IntArrayRef sizes,
+                       double deviation);
+
+}  // namespace trestle::models

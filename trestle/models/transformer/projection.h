@@ -1,0 +1,49 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trestle/models/transformer/initialize.h"
+
+namespace trestle::models {
+
+// A range of a projection's rows that has a meaning of its own, such as the queries of a fused
+// projection of queries, keys and values. `heads` is the number of heads that share its rows
+// equally, 1 for rows without heads. A split over tensor ranks divides each part by its heads.
+struct ProjectionPart {
+  std::string name;
+  std::int64_t rows = 0;
+  std::int64_t heads = 1;
+};
+
+enum class Bias { None, Added };
+
+struct ProjectionOptions {
+  std::int64_t inputs = 0;
+  std::vector<ProjectionPart> parts;  // of the weight's rows, in their order
+  Bias bias = Bias::Added;
+};
+
+// x [..., inputs] times the transposed weight, plus a bias: [..., rows]. Several projections of one
+// input are one weight with named parts, because one large product is faster than several small
+// ones.
+struct ProjectionImpl : torch::nn::Module {
+  // The weight is normal with this deviation (initialize.h); the bias is 0.
+  ProjectionImpl(ProjectionOptions options, const Drawn& drawn, double deviation);
+
+  at::Tensor forward(const at::Tensor& x);
+
+  ProjectionOptions options;
+  at::Tensor weight;  // [rows, inputs]
+  at::Tensor bias;    // [rows]; undefined without a bias
+};
+TORCH_MODULE(Projection);
+
+// The number of rows of all parts.
+std::int64_t rows_of(const ProjectionOptions& options);
+
+}  // namespace trestle::models

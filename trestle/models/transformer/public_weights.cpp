@@ -1,0 +1,156 @@
+#include "trestle/models/transformer/public_weights.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "trestle/base/text.h"
+
+namespace trestle::models {
+
+namespace {
+
+using Style = TransformerConfig::Style;
+
+enum class Layout { Same, Transposed };
+
+// A part of one of our parameters' rows under a public name.
+struct PublicPart {
+  std::string name;
+  std::int64_t rows = 0;  // 0 = all
+  Layout layout = Layout::Same;
+};
+
+struct BlockNames {
+  const char* prefix;  // before the block's number
+  const char* attention_norm;
+  std::vector<const char*> qkv;
+  const char* out;
+  const char* mlp_norm;
+  std::vector<const char*> up;
+  const char* down;
+};
+
+const BlockNames& block_names(Style style, PublicNames names) {
+  static const BlockNames gpt2{"h.",   "ln_1",       {"attn.c_attn"}, "attn.c_proj",
+                               "ln_2", {"mlp.c_fc"}, "mlp.c_proj"};
+  static const BlockNames llama{"model.layers.",
+                                "input_layernorm",
+                                {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
+                                "self_attn.o_proj",
+                                "post_attention_layernorm",
+                                {"mlp.gate_proj", "mlp.up_proj"},
+                                "mlp.down_proj"};
+  static const BlockNames gguf_gpt2{"blk.",     "attn_norm", {"attn_qkv"}, "attn_output",
+                                    "ffn_norm", {"ffn_up"},  "ffn_down"};
+  static const BlockNames gguf_llama{"blk.",        "attn_norm", {"attn_q", "attn_k", "attn_v"},
+                                     "attn_output", "ffn_norm",  {"ffn_gate", "ffn_up"},
+                                     "ffn_down"};
+  if (style == Style::Gpt2) return names == PublicNames::Gguf ? gguf_gpt2 : gpt2;
+  return names == PublicNames::Gguf ? gguf_llama : llama;
+}
+
+// "blocks.12.attention.qkv.weight" -> "12", "attention.qkv", "weight".
+struct BlockParameter {
+  std::string number, module, leaf;
+};
+std::optional<BlockParameter> in_block(std::string_view name) {
+  constexpr std::string_view prefix = "blocks.";
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  const auto first = name.find('.'), last = name.rfind('.');
+  if (first == std::string_view::npos || first == last) return std::nullopt;
+  return BlockParameter{std::string(name.substr(0, first)),
+                        std::string(name.substr(first + 1, last - first - 1)),
+                        std::string(name.substr(last + 1))};
+}
+
+std::vector<PublicPart> parts_of_block(const TransformerConfig& config, PublicNames names,
+                                       const BlockParameter& parameter) {
+  const BlockNames& all = block_names(config.style, names);
+  const std::string before = all.prefix + parameter.number + ".";
+  const auto named = [&](const char* module, std::int64_t rows = 0) {
+    const bool is_product =
+        parameter.leaf == "weight" && module != all.attention_norm && module != all.mlp_norm;
+    const bool transposed =
+        is_product && config.style == Style::Gpt2 && names == PublicNames::HuggingFace;
+    return PublicPart{before + module + "." + parameter.leaf, rows,
+                      transposed ? Layout::Transposed : Layout::Same};
+  };
+  if (parameter.module == "attention_norm") return {named(all.attention_norm)};
+  if (parameter.module == "mlp_norm") return {named(all.mlp_norm)};
+  if (parameter.module == "attention.out") return {named(all.out)};
+  if (parameter.module == "mlp.down") return {named(all.down)};
+  if (parameter.module == "mlp.up") return {named(all.up.at(0))};
+  if (parameter.module == "mlp.gate_up")
+    return {named(all.up.at(0), config.mlp), named(all.up.at(1), config.mlp)};
+  if (parameter.module != "attention.qkv") return {};
+  if (all.qkv.size() == 1) return {named(all.qkv[0])};
+  const std::int64_t kv = config.kv_heads * config.head_size;
+  return {named(all.qkv[0], config.heads * config.head_size), named(all.qkv[1], kv),
+          named(all.qkv[2], kv)};
+}
+
+std::vector<PublicPart> parts_of(const TransformerConfig& config, PublicNames names,
+                                 std::string_view ours) {
+  if (const auto inside = in_block(ours)) return parts_of_block(config, names, *inside);
+  const bool gpt2 = config.style == Style::Gpt2, gguf = names == PublicNames::Gguf;
+  if (ours == "embed.tokens")
+    return {{gguf ? "token_embd.weight" : gpt2 ? "wte.weight" : "model.embed_tokens.weight"}};
+  if (ours == "embed.positions") return {{gguf ? "position_embd.weight" : "wpe.weight"}};
+  if (ours == "head.weight") return {{gguf ? "output.weight" : "lm_head.weight"}};
+  if (ours.starts_with("norm."))
+    return {{std::string(gguf   ? "output_norm."
+                         : gpt2 ? "ln_f."
+                                : "model.norm.") +
+             std::string(ours.substr(5))}};
+  return {};
+}
+
+}  // namespace
+
+NamedTensors public_views(const TransformerConfig& config, PublicNames names,
+                          const NamedTensors& ours) {
+  NamedTensors views;
+  for (const auto& [name, tensor] : ours) {
+    std::int64_t first = 0;
+    const at::Tensor whole = tensor.detach();
+    for (PublicPart& part : parts_of(config, names, name)) {
+      const at::Tensor rows = part.rows > 0 ? whole.narrow(0, first, part.rows) : whole;
+      first += part.rows;
+      views.emplace_back(std::move(part.name), part.layout == Layout::Transposed ? rows.t() : rows);
+    }
+  }
+  return views;
+}
+
+std::string canonical_name(const TransformerConfig& config, PublicNames names,
+                           std::string_view in_file) {
+  if (config.style == Style::Gpt2 && in_file.starts_with("transformer."))
+    in_file.remove_prefix(std::string_view("transformer.").size());
+  for (const char* mask : {".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq"})
+    if (in_file.ends_with(mask)) return "";
+  const char* const head = names == PublicNames::Gguf ? "output.weight" : "lm_head.weight";
+  if (config.tied_head && in_file == head) return "";
+  return std::string(in_file);
+}
+
+void rotary_rows_from_gguf(const TransformerConfig& config, const NamedTensors& ours) {
+  if (config.style == Style::Gpt2) return;
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : ours) {
+    const auto inside = in_block(name);
+    if (!inside || inside->module != "attention.qkv") continue;
+    std::int64_t first = 0;
+    for (const std::int64_t heads : {config.heads, config.kv_heads}) {
+      const at::Tensor rows = tensor.detach().narrow(0, first, heads * config.head_size);
+      first += rows.size(0);
+      const at::Tensor pairs = rows.unflatten(0, {heads, config.head_size / 2, 2});
+      rows.copy_(pairs.transpose(1, 2).reshape(rows.sizes()));
+    }
+  }
+}
+
+}  // namespace trestle::models

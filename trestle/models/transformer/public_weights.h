@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "trestle/device/named_tensors.h"
+#include "trestle/models/transformer/config.h"
+
+// The names and layouts that public files give the weights of a transformer.
+//
+//   auto views = public_views(config, PublicNames::HuggingFace, net.named_parameters());
+//   checkpoint::load_weights(views, "smollm/model.safetensors",
+//                            {.rename = [&](const std::string& name) {
+//                              return canonical_name(config, PublicNames::HuggingFace, name);
+//                            }});
+namespace trestle::models {
+
+enum class PublicNames {
+  HuggingFace,  // GPT2LMHeadModel and LlamaForCausalLM: safetensors and torch.save
+  Gguf,         // llama.cpp
+};
+
+// The parameters of transformer() as views under the public names and in the public shapes: copying
+// into a view loads that part of a fused projection, and a transposed one where the file stores
+// [inputs, outputs] (GPT-2's Conv1D). `ours` may be any part of the model, such as a stage.
+// Parameters with another name, such as adapters, are left out. Names of Gpt2 have no
+// "transformer." before them.
+NamedTensors public_views(const TransformerConfig& config, PublicNames names,
+                          const NamedTensors& ours);
+
+// The name that public_views() gives the tensor of a file: without "transformer." for Gpt2. Empty
+// for tensors that are no weights (causal masks, rotary frequencies), and for a stored head where
+// the config ties it.
+std::string canonical_name(const TransformerConfig& config, PublicNames names,
+                           std::string_view in_file);
+
+// Reorders the query and key rows of `ours` in place, after a GGUF file of the architecture llama
+// was loaded into them. It stores the rows of each head for interleaved rotary pairs: (0, half), (1,
+// half + 1), ... next to each other. No effect for Gpt2.
+void rotary_rows_from_gguf(const TransformerConfig& config, const NamedTensors& ours);
+
+}  // namespace trestle::models

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+#include "trestle/models/transformer/attend.h"
+#include "trestle/models/transformer/config.h"
+#include "trestle/nn/layers.h"
+
+// GPT-2 (Radford et al. 2019) and Llama (Touvron et al. 2023) style language models.
+//
+//   auto config = trestle::models::named_config("gpt2");
+//   trestle::nn::Layers net = trestle::models::transformer(config, {.seed = 42});
+//   at::Tensor scores = net.forward(ids);  // ids int64 [N, T] -> [N, T, vocabulary]
+namespace trestle::models {
+
+struct TransformerOptions {
+  std::uint64_t seed = 42;  // of the initial weights
+  AttentionCore attention = AttentionCore::Fused;
+};
+
+// The layers "embed", "blocks.0" to "blocks.<layers - 1>", "norm" and "head". With a tied head,
+// head.weight is embed.tokens and is listed under that name alone. Layers are factories.
+//
+// Takes ids int64 [N, T], T at most config.context, or [N, T, 2] with the places of packed or
+// padded rows (embedding.h), which every block takes. Returns scores [N, T, vocabulary].
+//
+// The initial weights are GPT-2's: normal with deviation 0.02, residual projections divided by
+// sqrt(2 layers), biases 0, norms 1. Each is drawn by index from (seed, name, flat index).
+//
+// Throws UsageError for sizes below 1, heads that kv_heads do not divide, an odd head size with
+// rotary positions, and attention dropout with a core that has none.
+nn::Layers transformer(const TransformerConfig& config, const TransformerOptions& options = {});
+
+}  // namespace trestle::models

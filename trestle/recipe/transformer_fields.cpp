@@ -1,0 +1,56 @@
+#include "trestle/recipe/make_field.h"
+
+namespace trestle::recipe {
+
+void add_transformer_fields(std::vector<Field>& fields) {
+  using T = Recipe::Transformer;
+  auto add = [&](auto member, auto... rest) {
+    fields.push_back(field(&Recipe::transformer, "transformer", member, rest...));
+  };
+  const Limits size{0, many};
+  add(&T::config, "config",
+      "gpt2, llama: sizes by name, such as gpt2 or smollm2-135m, or from a config.json of Hugging "
+      "Face or its folder; empty: the fields below");
+  add(&T::vocabulary, "vocabulary",
+      "number of tokens; 0 = of the config, or of the tokenizer of the data", size);
+  add(&T::context, "context", "largest number of tokens in a row; 0 = of the config, or 1024",
+      size);
+  add(&T::layers, "layers", "number of blocks; 0 = of the config, or 12", size);
+  add(&T::heads, "heads", "attention heads of a block; 0 = of the config, or 12", size);
+  add(&T::kv_heads, "kv_heads",
+      "heads of keys and values, which divide `heads`; 0 = of the config, or `heads`", size);
+  add(&T::mlp, "mlp",
+      "inner width of a block's MLP; 0 = of the config, or 4 times the width (llama: 8/3 times, "
+      "rounded up to a multiple of 64)",
+      size);
+  add(&T::tied, "tied",
+      "whether the head's weight is the embedding's table; auto: as the config, or yes for gpt2 "
+      "and no for llama",
+      Limits{.choices = {"auto", "yes", "no"}});
+  add(&T::dropout, "dropout", "share of the embedding's and the residual values set to 0",
+      Limits{0, 0.99});
+  add(&T::attention_dropout, "attention_dropout",
+      "share of the attention's weights set to 0; needs attention = written", Limits{0, 0.99});
+  add(&T::attention, "attention",
+      "the core of attention: fused = libtorch's kernel, written = products and a softmax, which "
+      "holds all weights in memory",
+      Limits{.choices = {"fused", "written"}});
+}
+
+void add_token_fields(std::vector<Field>& fields) {
+  using D = Recipe::Data;
+  auto add = [&](auto member, auto... rest) {
+    fields.push_back(field(&Recipe::data, "data", member, rest...));
+  };
+  add(&D::tokens, "tokens", "tokens: the folder that `trestle text prepare` wrote");
+  add(&D::order, "order",
+      "tokens: windows = consecutive blocks of the text in shuffled order; random = blocks at "
+      "random places, `count` in an epoch; documents = whole documents, shuffled and packed into "
+      "blocks; rows = one document in each row",
+      Limits{.choices = {"windows", "random", "documents", "rows"}});
+  add(&D::validation_windows, "validation_windows",
+      "tokens: number of evenly spaced blocks of the validation text that are evaluated; 0 = all",
+      Limits{0, many});
+}
+
+}  // namespace trestle::recipe
