@@ -12,8 +12,8 @@ namespace trestle::nn {
 // cross_entropy().
 Loss token_cross_entropy(const CrossEntropyOptions& options = {});
 
-// The sum of the tokens' log probabilities in nats, and their number. The mean is the negative loss,
-// and exp(-mean) the perplexity.
+// The sum of the tokens' log probabilities in nats, and their number. The mean is the negative
+// loss, and exp(-mean) the perplexity.
 Tally log_probability_tally(const at::Tensor& output, const at::Tensor& target);
 
 // The same for the tokens whose score is the largest.

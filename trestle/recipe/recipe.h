@@ -32,7 +32,7 @@ struct Recipe {
     bool weights_strict = true;
   } model;
 
-  // Of the models "gpt2" and "llama". 0 and empty: the config's value, or the model's default.
+  // The sizes of the models "gpt2" and "llama". 0: the config's value, or the model's default.
   struct Transformer {
     std::string config;
     std::int64_t vocabulary = 0;

@@ -35,8 +35,8 @@ std::string canonical_name(const TransformerConfig& config, PublicNames names,
                            std::string_view in_file);
 
 // Reorders the query and key rows of `ours` in place, after a GGUF file of the architecture llama
-// was loaded into them. It stores the rows of each head for interleaved rotary pairs: (0, half), (1,
-// half + 1), ... next to each other. No effect for Gpt2.
+// was loaded into them. It stores the rows of each head for interleaved rotary pairs: (0, half),
+// (1, half + 1), ... next to each other. No effect for Gpt2.
 void rotary_rows_from_gguf(const TransformerConfig& config, const NamedTensors& ours);
 
 }  // namespace trestle::models

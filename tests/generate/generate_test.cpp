@@ -1,0 +1,151 @@
+#include "trestle/generate/generate.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "trestle/base/error.h"
+#include "trestle/device/device.h"
+#include "trestle/models/transformer/transformer.h"
+
+namespace trestle::generate {
+namespace {
+
+using models::TransformerConfig;
+using Style = TransformerConfig::Style;
+
+TransformerConfig config_of(Style style) {
+  TransformerConfig config{.style = style,
+                           .vocabulary = 50,
+                           .context = 24,
+                           .width = 32,
+                           .layers = 3,
+                           .heads = 4,
+                           .kv_heads = style == Style::Llama ? 2 : 4,
+                           .head_size = 8,
+                           .mlp = 64,
+                           .initial_deviation = 0.3};
+  if (style == Style::Gpt2) return config;
+  config.qkv_bias = config.out_bias = config.mlp_bias = false;
+  config.activation = TransformerConfig::Activation::Silu;
+  return config;
+}
+
+class Generation : public testing::TestWithParam<Style> {
+ protected:
+  TransformerConfig config = config_of(GetParam());
+  nn::Layers net = models::transformer(config);
+  LanguageModel model{net, config};
+  const std::vector<std::int64_t> prompt = {3, 17, 42, 8};
+
+  // The scores after each token by the whole model, without any cache.
+  at::Tensor plain_scores(const std::vector<std::int64_t>& ids) const {
+    const torch::NoGradGuard no_grad;
+    return net.forward(torch::tensor(ids).unsqueeze(0)).squeeze(0);
+  }
+};
+
+TEST_P(Generation, CachedScoresEqualTheWholeModels) {
+  const std::vector<std::int64_t> ids = {3, 17, 42, 8, 0, 49, 5, 5, 11};
+  const at::Tensor plain = plain_scores(ids);
+  EXPECT_LT((model.all_scores(ids) - plain).abs().max().item<double>(), 1e-4);
+  auto state = model.begin();
+  const std::vector<std::vector<std::int64_t>> steps = {{3, 17, 42}, {8}, {0, 49, 5}, {5}, {11}};
+  std::int64_t done = 0;
+  for (const auto& step : steps) {
+    const at::Tensor scores = model.extend(state, step);
+    done += std::ssize(step);
+    EXPECT_LT((scores - plain[done - 1]).abs().max().item<double>(), 1e-4) << done;
+  }
+  EXPECT_EQ(state.tokens(), 9);
+}
+
+TEST_P(Generation, GreedyTextIsThatOfTheWholeModel) {
+  std::vector<std::int64_t> ids = prompt;
+  for (int i = 0; i < 10; ++i) ids.push_back(plain_scores(ids)[-1].argmax().item<std::int64_t>());
+  const Generated made = generate(model, prompt, {.most_tokens = 10});
+  EXPECT_EQ(made.ids, std::vector<std::int64_t>(ids.begin() + 4, ids.end()));
+  EXPECT_EQ(made.ended, Ended::Length);
+  const Generated cut = generate(model, prompt, {.most_tokens = 10, .end_tokens = {ids[7]}});
+  EXPECT_EQ(cut.ended, Ended::EndToken);
+  const auto first = std::find(ids.begin() + 4, ids.end(), ids[7]);
+  EXPECT_EQ(cut.ids, std::vector<std::int64_t>(ids.begin() + 4, first));
+}
+
+TEST_P(Generation, DrawsTheSameTextForTheSameSeedAlone) {
+  const auto draw = [&](std::uint64_t seed, std::int64_t number) {
+    return generate(model, prompt,
+                    {.choice = {.temperature = 1, .seed = seed}, .text_number = number})
+        .ids;
+  };
+  EXPECT_EQ(draw(1, 0), draw(1, 0));
+  EXPECT_NE(draw(1, 0), draw(2, 0));
+  EXPECT_NE(draw(1, 0), draw(1, 1));
+}
+
+TEST_P(Generation, EndsWhereTheContextIsFull) {
+  const Generated made = generate(model, prompt, {.most_tokens = 1000});
+  EXPECT_EQ(made.ended, Ended::Context);
+  EXPECT_EQ(std::ssize(made.ids) + 4, config.context);
+  EXPECT_THROW(generate(model, {}, {}), UsageError);
+  EXPECT_THROW(generate(model, std::vector<std::int64_t>(24, 1), {}), UsageError);
+  EXPECT_THROW(generate(model, {50}, {}), UsageError);
+  EXPECT_THROW(generate(model, {-1}, {}), UsageError);
+}
+
+TEST_P(Generation, StopsWhereTheCallerSays) {
+  int seen = 0;
+  const Generated made =
+      generate(model, prompt, {.on_token = [&](std::int64_t) { return ++seen < 3; }});
+  EXPECT_EQ(made.ended, Ended::Stopped);
+  EXPECT_EQ(made.ids.size(), 3U);
+}
+
+TEST_P(Generation, LayersOnSeveralDevicesWriteTheSameText) {
+  TransformerConfig untied = config;  // a tied table is on one device
+  untied.tied_head = false;
+  const LanguageModel one(models::transformer(untied), untied);
+  const Generated whole = generate(one, prompt, {.most_tokens = 12});
+  const std::vector<Device> devices = virtual_devices(2, 64 << 20);
+  nn::Layers other = models::transformer(untied);
+  const nn::Graph graph = other.graph();
+  for (std::size_t i = 0; i < graph.layers.size(); ++i)
+    graph.layers[i].to(devices[i < 2 ? 0 : 1].torch);
+  EXPECT_EQ(generate(LanguageModel(other, untied), prompt, {.most_tokens = 12}).ids, whole.ids);
+}
+
+INSTANTIATE_TEST_SUITE_P(Styles, Generation, testing::Values(Style::Gpt2, Style::Llama));
+
+TEST(ChooseToken, KeepsTheOrderAndTheLimitsOfTheOptions) {
+  const at::Tensor scores = torch::tensor({1.0F, 3.0F, 2.0F, 3.0F, -1.0F});
+  EXPECT_EQ(choose_token(scores, {}, 0, 5, {}), 1);
+  EXPECT_EQ(choose_token(scores, {1, 3}, 0, 5, {.repetition_penalty = 2}), 2);
+  EXPECT_EQ(choose_token(scores, {}, 0, 1, {}), 0) << "padded rows are never chosen";
+  for (std::int64_t number = 0; number < 50; ++number) {
+    const auto top2 = choose_token(scores, {}, number, 5, {.temperature = 5, .top_k = 2});
+    EXPECT_TRUE(top2 == 1 || top2 == 3);
+    EXPECT_EQ(choose_token(scores, {}, number, 5, {.temperature = 1, .top_p = 0.01}), 1);
+  }
+}
+
+// The share of each token over many texts is its probability.
+TEST(ChooseToken, DrawsByProbability) {
+  const at::Tensor scores = torch::tensor({0.0F, 1.0F, 2.0F, 0.5F});
+  const at::Tensor expected = torch::softmax(scores / 0.7, 0);
+  std::vector<double> counts(4);
+  constexpr int draws = 20000;
+  for (int i = 0; i < draws; ++i)
+    counts[static_cast<std::size_t>(choose_token(scores, {1, 2}, i, 4, {.temperature = 0.7}))] += 1;
+  for (int id = 0; id < 4; ++id)
+    EXPECT_NEAR(counts[static_cast<std::size_t>(id)] / draws, expected[id].item<double>(), 0.015);
+}
+
+TEST(ChooseToken, RefusesNumbersOutOfRange) {
+  EXPECT_THROW(check_choice({.temperature = -1}), UsageError);
+  EXPECT_THROW(check_choice({.top_k = -1}), UsageError);
+  EXPECT_THROW(check_choice({.top_p = 0}), UsageError);
+  EXPECT_THROW(check_choice({.repetition_penalty = 0}), UsageError);
+  EXPECT_THROW(choose_token(torch::tensor({1.0F, NAN}), {}, 0, 2, {}), FormatError);
+}
+
+}  // namespace
+}  // namespace trestle::generate

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace trestle::generate {
+
+// How the next token is chosen from the scores of all tokens.
+struct ChoiceOptions {
+  double temperature = 0;         // 0 = the token with the largest score; the first of equal ones
+  std::int64_t top_k = 0;         // only the K largest scores; 0 = all
+  double top_p = 1;               // only the most probable tokens that together have this share
+  double repetition_penalty = 1;  // above 1: lowers the scores of tokens that the text has already
+  std::uint64_t seed = 0;
+};
+
+// Throws UsageError for a number out of range.
+void check_choice(const ChoiceOptions& options);
+
+// Chooses a token from scores fp32 [vocabulary] on the CPU. `so_far` is the text: the repetition
+// penalty divides positive scores of its tokens and multiplies negative ones (Keskar et al. 2019).
+// Then the temperature divides the scores, top_k and top_p remove tokens, in Hugging Face's order,
+// and the rest is drawn from. The random number depends on (seed, text number, length of the text)
+// alone. Ids from `allowed` on are never chosen: padded rows of the vocabulary. Throws FormatError
+// for scores that are not finite.
+std::int64_t choose_token(const at::Tensor& scores, const std::vector<std::int64_t>& so_far,
+                          std::int64_t text_number, std::int64_t allowed,
+                          const ChoiceOptions& options);
+
+}  // namespace trestle::generate
