@@ -55,9 +55,9 @@ struct LoadOptions {
   // loaded, the rest of the model stays unchanged, and the report lists it.
   bool strict = true;
   // Maps a name in the file to the model's name, or to "" for a tensor to skip. Without it, the
-  // prefixes "module.", "_orig_mod.", "model." and torchgpipe's "partitions.<n>." are removed. The names of the reference programs,
-  // of torchvision's ResNet and of the well-known U-Net are translated if more names match then
-  // (names_of() in weight_names.h).
+  // prefixes "module.", "_orig_mod.", "model." and torchgpipe's "partitions.<n>." are removed. The
+  // names of the reference programs, of torchvision's ResNet and of the well-known U-Net are
+  // translated if more names match then (names_of() in weight_names.h).
   std::function<std::string(const std::string&)> rename = {};
 };
 

@@ -12,18 +12,26 @@ namespace trestle::models {
 
 namespace {
 
-ProjectionOptions qkv_options(const TransformerConfig& config) {
+ProjectionOptions qkv_options(const TransformerConfig& config, const LowRankOptions& adapters) {
+  const bool gpt2 = config.style == TransformerConfig::Style::Gpt2;
+  const auto part = [&](const char* name, std::int64_t heads, const char* target) {
+    return ProjectionPart{name, heads * config.head_size, heads, gpt2 ? "" : target};
+  };
   return {.inputs = config.width,
-          .parts = {{"q", config.heads * config.head_size, config.heads},
-                    {"k", config.kv_heads * config.head_size, config.kv_heads},
-                    {"v", config.kv_heads * config.head_size, config.kv_heads}},
-          .bias = config.qkv_bias ? Bias::Added : Bias::None};
+          .parts = {part("q", config.heads, "q_proj"), part("k", config.kv_heads, "k_proj"),
+                    part("v", config.kv_heads, "v_proj")},
+          .target = gpt2 ? "c_attn" : "",
+          .bias = config.qkv_bias ? Bias::Added : Bias::None,
+          .adapters = adapters};
 }
 
-ProjectionOptions out_options(const TransformerConfig& config) {
+ProjectionOptions out_options(const TransformerConfig& config, const LowRankOptions& adapters) {
+  const bool gpt2 = config.style == TransformerConfig::Style::Gpt2;
   return {.inputs = config.heads * config.head_size,
           .parts = {{"out", config.width}},
-          .bias = config.out_bias ? Bias::Added : Bias::None};
+          .target = gpt2 ? "c_proj" : "o_proj",
+          .bias = config.out_bias ? Bias::Added : Bias::None,
+          .adapters = adapters};
 }
 
 }  // namespace
@@ -51,11 +59,13 @@ std::pair<at::Tensor, at::Tensor> KeyValueCache::append(const at::Tensor& new_ke
 }
 
 AttentionImpl::AttentionImpl(const TransformerConfig& given, AttentionCore chosen,
-                             const Drawn& drawn, double out_deviation)
+                             const LowRankOptions& adapters, const Drawn& drawn,
+                             double out_deviation)
     : config(given), core(chosen) {
-  qkv = register_module("qkv",
-                        Projection(qkv_options(config), drawn.of("qkv"), config.initial_deviation));
-  out = register_module("out", Projection(out_options(config), drawn.of("out"), out_deviation));
+  qkv = register_module(
+      "qkv", Projection(qkv_options(config, adapters), drawn.of("qkv"), config.initial_deviation));
+  out = register_module("out",
+                        Projection(out_options(config, adapters), drawn.of("out"), out_deviation));
   if (config.style == TransformerConfig::Style::Gpt2) return;
   const std::vector<double> exact = rotary_frequencies(config);
   frequencies = at::empty({static_cast<std::int64_t>(exact.size())}, at::kFloat);

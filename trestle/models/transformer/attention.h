@@ -25,8 +25,8 @@ struct KeyValueCache {
 // Self-attention: queries, keys and values by one projection "qkv" with the parts q, k and v; the
 // core (attend.h); the projection "out".
 struct AttentionImpl : torch::nn::Module {
-  AttentionImpl(const TransformerConfig& config, AttentionCore core, const Drawn& drawn,
-                double out_deviation);
+  AttentionImpl(const TransformerConfig& config, AttentionCore core, const LowRankOptions& adapters,
+                const Drawn& drawn, double out_deviation);
 
   // x [N, T, width]; places as for document_mask(), or undefined.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& places);

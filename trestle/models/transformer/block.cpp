@@ -6,16 +6,17 @@
 
 namespace trestle::models {
 
-BlockImpl::BlockImpl(const TransformerConfig& config, AttentionCore core, const Drawn& drawn)
+BlockImpl::BlockImpl(const TransformerConfig& config, AttentionCore core,
+                     const LowRankOptions& adapters, const Drawn& drawn)
     : dropout(config.dropout.residual) {
   // GPT-2's rule: each residual sum has 2 x layers terms.
   const double residual_deviation =
       config.initial_deviation / std::sqrt(2.0 * static_cast<double>(config.layers));
   attention_norm = register_module("attention_norm", Norm(config));
-  attention = register_module("attention",
-                              Attention(config, core, drawn.of("attention"), residual_deviation));
+  attention = register_module(
+      "attention", Attention(config, core, adapters, drawn.of("attention"), residual_deviation));
   mlp_norm = register_module("mlp_norm", Norm(config));
-  mlp = register_module("mlp", Mlp(config, drawn.of("mlp"), residual_deviation));
+  mlp = register_module("mlp", Mlp(config, adapters, drawn.of("mlp"), residual_deviation));
 }
 
 at::Tensor BlockImpl::forward(const at::Tensor& x, std::optional<at::Tensor> places) {

@@ -13,7 +13,8 @@ namespace trestle::models {
 
 // One block: x + attention(norm(x)), then the same with the MLP. Both sums stay in x's dtype.
 struct BlockImpl : torch::nn::Module {
-  BlockImpl(const TransformerConfig& config, AttentionCore core, const Drawn& drawn);
+  BlockImpl(const TransformerConfig& config, AttentionCore core, const LowRankOptions& adapters,
+            const Drawn& drawn);
 
   // x [N, T, width]; places int64 [N, T] of packed documents or padding (document_mask()), or none.
   at::Tensor forward(const at::Tensor& x, std::optional<at::Tensor> places);

@@ -22,4 +22,8 @@ struct Drawn {
 at::Tensor draw_normal(const Drawn& drawn, const std::string& name, at::IntArrayRef sizes,
                        double deviation);
 
+// The same for uniform numbers from -bound to bound.
+at::Tensor draw_uniform(const Drawn& drawn, const std::string& name, at::IntArrayRef sizes,
+                        double bound);
+
 }  // namespace trestle::models

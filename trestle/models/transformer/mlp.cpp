@@ -4,6 +4,10 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/silu.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace trestle::models {
 
 namespace {
@@ -25,18 +29,25 @@ at::Tensor activate(const at::Tensor& x, TransformerConfig::Activation activatio
 
 }  // namespace
 
-MlpImpl::MlpImpl(const TransformerConfig& given, const Drawn& drawn, double down_deviation)
+MlpImpl::MlpImpl(const TransformerConfig& given, const LowRankOptions& adapters, const Drawn& drawn,
+                 double down_deviation)
     : config(given) {
   const bool gated = config.style == TransformerConfig::Style::Llama;
   const std::string name = gated ? "gate_up" : "up";
-  const Bias bias = config.mlp_bias ? Bias::Added : Bias::None;
-  ProjectionOptions options{.inputs = config.width, .parts = {{"up", config.mlp}}, .bias = bias};
-  if (gated) options.parts = {{"gate", config.mlp}, {"up", config.mlp}};
-  up = register_module(name, Projection(options, drawn.of(name), config.initial_deviation));
-  down = register_module("down", Projection(ProjectionOptions{.inputs = config.mlp,
-                                                              .parts = {{"down", config.width}},
-                                                              .bias = bias},
-                                            drawn.of("down"), down_deviation));
+  const auto make = [&](const std::string& as, std::int64_t inputs,
+                        std::vector<ProjectionPart> parts, const char* target, double deviation) {
+    const ProjectionOptions options{.inputs = inputs,
+                                    .parts = std::move(parts),
+                                    .target = target,
+                                    .bias = config.mlp_bias ? Bias::Added : Bias::None,
+                                    .adapters = adapters};
+    return register_module(as, Projection(options, drawn.of(as), deviation));
+  };
+  std::vector<ProjectionPart> parts = {{"up", config.mlp}};
+  if (gated) parts = {{"gate", config.mlp, 1, "gate_proj"}, {"up", config.mlp, 1, "up_proj"}};
+  up = make(name, config.width, std::move(parts), gated ? "" : "c_fc", config.initial_deviation);
+  down = make("down", config.mlp, {{"down", config.width}}, gated ? "down_proj" : "c_proj",
+              down_deviation);
 }
 
 at::Tensor MlpImpl::forward(const at::Tensor& x) {

@@ -14,7 +14,8 @@ namespace trestle::models {
 // Llama: down(activation(gate(x)) * up(x)) (SwiGLU, Shazeer 2020). The gate and the up projection
 // are one weight "gate_up" with the parts gate and up.
 struct MlpImpl : torch::nn::Module {
-  MlpImpl(const TransformerConfig& config, const Drawn& drawn, double down_deviation);
+  MlpImpl(const TransformerConfig& config, const LowRankOptions& adapters, const Drawn& drawn,
+          double down_deviation);
 
   at::Tensor forward(const at::Tensor& x);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trestle/models/transformer/initialize.h"
+#include "trestle/models/transformer/low_rank.h"
 
 namespace trestle::models {
 
@@ -18,6 +19,7 @@ struct ProjectionPart {
   std::string name;
   std::int64_t rows = 0;
   std::int64_t heads = 1;
+  std::string target = {};  // its name for LowRankOptions::targets; empty: it has no adapter
 };
 
 enum class Bias { None, Added };
@@ -25,12 +27,15 @@ enum class Bias { None, Added };
 struct ProjectionOptions {
   std::int64_t inputs = 0;
   std::vector<ProjectionPart> parts;  // of the weight's rows, in their order
+  std::string target = {};            // of an adapter for all rows together
   Bias bias = Bias::Added;
+  // Adapters for the targets that it names. Then weight and bias are frozen.
+  LowRankOptions adapters = {};
 };
 
 // x [..., inputs] times the transposed weight, plus a bias: [..., rows]. Several projections of one
 // input are one weight with named parts, because one large product is faster than several small
-// ones.
+// ones. An adapter is registered as "lora_<part>", or as "lora" for all rows.
 struct ProjectionImpl : torch::nn::Module {
   // The weight is normal with this deviation (initialize.h); the bias is 0.
   ProjectionImpl(ProjectionOptions options, const Drawn& drawn, double deviation);
@@ -40,6 +45,16 @@ struct ProjectionImpl : torch::nn::Module {
   ProjectionOptions options;
   at::Tensor weight;  // [rows, inputs]
   at::Tensor bias;    // [rows]; undefined without a bias
+
+  struct Adapter {
+    std::int64_t first = 0, rows = 0;  // of the weight's rows
+    LowRank added = nullptr;
+  };
+  std::vector<Adapter> adapters;
+
+ private:
+  void adapt(const std::string& target, const std::string& name, std::int64_t first,
+             std::int64_t rows, const Drawn& drawn);
 };
 TORCH_MODULE(Projection);
 

@@ -1,9 +1,11 @@
 #include "trestle/models/transformer/transformer.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/models/transformer/block.h"
@@ -11,6 +13,11 @@
 #include "trestle/models/transformer/head.h"
 
 namespace trestle::models {
+
+std::vector<std::string> adapter_targets(const TransformerConfig& config) {
+  if (config.style == TransformerConfig::Style::Gpt2) return {"c_attn", "c_proj", "c_fc"};
+  return {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+}
 
 namespace {
 
@@ -33,28 +40,55 @@ void check(const TransformerConfig& config, const TransformerOptions& options) {
   if (config.dropout.attention > 0 && options.attention == AttentionCore::Fused)
     faults.push_back(text("attention dropout of ", config.dropout.attention,
                           " needs attention = \"written\": the fused kernel has no dropout"));
+  const LowRankOptions& adapters = options.adapters;
+  if (adapters.rank < 0) faults.push_back(text("an adapter's rank of ", adapters.rank));
+  if (adapters.any()) {
+    const std::vector<std::string> known = adapter_targets(config);
+    for (const std::string& target : adapters.targets)
+      if (std::find(known.begin(), known.end(), target) == known.end())
+        faults.push_back(text("no part of the model is named '", target, "'",
+                              did_you_mean(target, known), " (", join(known, ", "), ")"));
+    if (adapters.targets.empty()) faults.emplace_back("the adapters have no targets");
+  }
   if (faults.empty()) return;
   throw UsageError("this transformer cannot be built: " + join(faults, "; "));
+}
+
+enum class Train { Weights, Adapters };
+
+// The module, whose parameters are frozen where adapters alone are trained.
+template <class Module>
+Module frozen_if(Train train, Module module) {
+  if (train == Train::Adapters)
+    for (const at::Tensor& parameter : module->parameters()) parameter.set_requires_grad(false);
+  return module;
 }
 
 }  // namespace
 
 nn::Layers transformer(const TransformerConfig& config, const TransformerOptions& options) {
   check(config, options);
+  const Train train = options.adapters.any() ? Train::Adapters : Train::Weights;
   const auto drawn = [seed = options.seed](std::string module) {
     return Drawn{seed, std::move(module)};
   };
   nn::Layers net(nn::Seed{options.seed});
-  net.add("embed", [=] { return TokenEmbedding(config, drawn("embed")); })
+  net.add("embed", [=] { return frozen_if(train, TokenEmbedding(config, drawn("embed"))); })
       .keep_output("places", 1)
       .pass_on({0});
   for (std::int64_t i = 0; i < config.layers; ++i) {
     const std::string name = text("blocks.", i);
-    net.add(name, [=, core = options.attention] { return Block(config, core, drawn(name)); })
+    net.add(name,
+            [=] {
+              Block block(config, options.attention, options.adapters, drawn(name));
+              frozen_if(train, block->attention_norm);
+              frozen_if(train, block->mlp_norm);
+              return block;
+            })
         .take("places");
   }
-  net.add("norm", [=] { return Norm(config); });
-  net.add("head", [=] { return Head(config, drawn("head")); });
+  net.add("norm", [=] { return frozen_if(train, Norm(config)); });
+  net.add("head", [=] { return frozen_if(train, Head(config, drawn("head"))); });
   if (config.tied_head) net.tie("head.weight", "embed.tokens", &HeadImpl::weight);
   return net;
 }

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "trestle/models/transformer/attend.h"
 #include "trestle/models/transformer/config.h"
+#include "trestle/models/transformer/low_rank.h"
 #include "trestle/nn/layers.h"
 
 // GPT-2 (Radford et al. 2019) and Llama (Touvron et al. 2023) style language models.
@@ -16,6 +19,7 @@ namespace trestle::models {
 struct TransformerOptions {
   std::uint64_t seed = 42;  // of the initial weights
   AttentionCore attention = AttentionCore::Fused;
+  LowRankOptions adapters = {};  // with any, all other parameters are frozen
 };
 
 // The layers "embed", "blocks.0" to "blocks.<layers - 1>", "norm" and "head". With a tied head,
@@ -30,5 +34,8 @@ struct TransformerOptions {
 // Throws UsageError for sizes below 1, heads that kv_heads do not divide, an odd head size with
 // rotary positions, and attention dropout with a core that has none.
 nn::Layers transformer(const TransformerConfig& config, const TransformerOptions& options = {});
+
+// The parts that may have adapters: LowRankOptions::targets.
+std::vector<std::string> adapter_targets(const TransformerConfig& config);
 
 }  // namespace trestle::models

@@ -1,0 +1,25 @@
+#include "trestle/models/transformer/low_rank.h"
+
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+
+namespace trestle::models {
+
+LowRankImpl::LowRankImpl(const LowRankOptions& options, std::int64_t inputs, std::int64_t rows,
+                         const Drawn& drawn)
+    : scale(options.alpha / static_cast<double>(options.rank)), dropout(options.dropout) {
+  // PEFT's: kaiming_uniform_ with a = sqrt(5), which is uniform in +-1 / sqrt(inputs).
+  a = register_parameter("a", draw_uniform(drawn, "a", {options.rank, inputs},
+                                           1 / std::sqrt(static_cast<double>(inputs))));
+  b = register_parameter("b", at::zeros({rows, options.rank}));
+}
+
+at::Tensor LowRankImpl::forward(const at::Tensor& x) {
+  const at::Tensor dropped = dropout > 0 ? at::dropout(x, dropout, is_training()) : x;
+  return at::linear(at::linear(dropped, a), b) * scale;
+}
+
+}  // namespace trestle::models
