@@ -7,6 +7,7 @@
 
 #include "trestle/base/counter_random.h"
 #include "trestle/base/error.h"
+#include "trestle/models/transformer/adapters.h"
 #include "trestle/models/transformer/rotary.h"
 #include "trestle/nn/loss.h"
 
@@ -119,6 +120,51 @@ TEST(Transformer, WeightsAreDrawnByNameAndIndex) {
     return;
   }
   FAIL() << "no such parameter";
+}
+
+// A model with adapters equals the model whose weights have their products added.
+TEST_P(BothStyles, MergedAdaptersGiveTheSameScores) {
+  const TransformerConfig config = GetParam()();
+  const TransformerOptions options{
+      .adapters = {.rank = 3, .alpha = 6, .targets = adapter_targets(config)}};
+  nn::Layers net = transformer(config, options);
+  const at::Tensor ids = some_ids(2, 9, config.vocabulary);
+  const at::Tensor before = net.forward(ids);
+  EXPECT_EQ(largest_difference(before, transformer(config).forward(ids)), 0);
+  torch::manual_seed(1);
+  std::int64_t adapters = 0;
+  for (const auto& [name, tensor] : net.named_parameters()) {
+    EXPECT_EQ(tensor.requires_grad(), name.find(".lora") != std::string::npos) << name;
+    if (!name.ends_with(".b")) continue;
+    torch::NoGradGuard no_grad;
+    tensor.normal_(0, 0.3);
+    ++adapters;
+  }
+  const at::Tensor adapted = net.forward(ids);
+  EXPECT_GT(largest_difference(before, adapted), 1e-3);
+  EXPECT_EQ(merge_adapters(net), adapters);
+  EXPECT_LT(largest_difference(adapted, net.forward(ids)), 1e-5);
+}
+
+TEST(Adapters, HaveTheNamesOfPeft) {
+  const auto names_of = [](const TransformerConfig& config) {
+    const nn::Layers net =
+        transformer(config, {.adapters = {.rank = 2, .targets = adapter_targets(config)}});
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : adapter_views(config, net.named_parameters()))
+      names.push_back(name);
+    return names;
+  };
+  const std::vector<std::string> llama = names_of(tiny_llama());
+  EXPECT_EQ(llama.size(), 2U * 7 * 2);
+  for (const char* name : {"base_model.model.model.layers.0.self_attn.k_proj.lora_A.weight",
+                           "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"})
+    EXPECT_EQ(std::count(llama.begin(), llama.end(), name), 1) << name;
+  const std::vector<std::string> gpt2 = names_of(tiny_gpt2());
+  EXPECT_EQ(gpt2.size(), 2U * 4 * 2);
+  for (const char* name : {"base_model.model.transformer.h.0.attn.c_attn.lora_A.weight",
+                           "base_model.model.transformer.h.1.mlp.c_proj.lora_B.weight"})
+    EXPECT_EQ(std::count(gpt2.begin(), gpt2.end(), name), 1) << name;
 }
 
 TEST(Transformer, NamesIdsOutOfRange) {

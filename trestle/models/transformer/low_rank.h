@@ -25,7 +25,7 @@ struct LowRankOptions {
 };
 
 // scale * b(a(dropout(x))): [..., inputs] to [..., rows]. `a` [rank, inputs] is drawn, uniform as
-// in torch's Linear, and `b` [rows, rank] is 0, so that an adapted model begins as the model itself.
+// in torch's Linear. `b` [rows, rank] is 0, so that an adapted model begins as the model itself.
 struct LowRankImpl : torch::nn::Module {
   LowRankImpl(const LowRankOptions& options, std::int64_t inputs, std::int64_t rows,
               const Drawn& drawn);

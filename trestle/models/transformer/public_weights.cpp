@@ -126,6 +126,16 @@ NamedTensors public_views(const TransformerConfig& config, PublicNames names,
   return views;
 }
 
+std::string public_module(const TransformerConfig& config, const std::string& projection,
+                          const std::string& part) {
+  const auto parts = parts_of(config, PublicNames::HuggingFace, projection + ".weight");
+  std::size_t number = 0;
+  if (part == "k" || part == "up") number = 1;
+  if (part == "v") number = 2;
+  const std::string& name = parts.at(parts.size() == 1 ? 0 : number).name;
+  return name.substr(0, name.rfind('.'));
+}
+
 std::string canonical_name(const TransformerConfig& config, PublicNames names,
                            std::string_view in_file) {
   if (config.style == Style::Gpt2 && in_file.starts_with("transformer."))

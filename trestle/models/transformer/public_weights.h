@@ -34,6 +34,11 @@ NamedTensors public_views(const TransformerConfig& config, PublicNames names,
 std::string canonical_name(const TransformerConfig& config, PublicNames names,
                            std::string_view in_file);
 
+// Hugging Face's name of a projection, such as "blocks.0.attention.qkv", or of its part "q", "k",
+// "v", "gate" or "up": "model.layers.0.self_attn.q_proj".
+std::string public_module(const TransformerConfig& config, const std::string& projection,
+                          const std::string& part);
+
 // Reorders the query and key rows of `ours` in place, after a GGUF file of the architecture llama
 // was loaded into them. It stores the rows of each head for interleaved rotary pairs: (0, half),
 // (1, half + 1), ... next to each other. No effect for Gpt2.

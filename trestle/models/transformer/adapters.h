@@ -1,0 +1,19 @@
+#pragma once
+
+#include "trestle/device/named_tensors.h"
+#include "trestle/models/transformer/config.h"
+#include "trestle/nn/layers.h"
+
+// The adapters of a transformer (low_rank.h) by themselves.
+namespace trestle::models {
+
+// The parameters of adapters among `ours`, as views under PEFT's names:
+// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" for blocks.0.attention.qkv's
+// lora_q.a. Other parameters are left out.
+NamedTensors adapter_views(const TransformerConfig& config, const NamedTensors& ours);
+
+// Adds each adapter's product to the weight beside it, and sets the adapter to zero: the model
+// computes the same without its adapters. Returns the number of adapters.
+std::int64_t merge_adapters(const nn::Layers& model);
+
+}  // namespace trestle::models
