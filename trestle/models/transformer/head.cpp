@@ -8,7 +8,7 @@ namespace trestle::models {
 HeadImpl::HeadImpl(const TransformerConfig& config, const Drawn& drawn) {
   // A tied weight is replaced by the embedding's table: its memory is never touched.
   weight = register_parameter(
-      "weight", config.tied_head ? at::empty({config.vocabulary, config.width})
+      "weight", config.tied_head ? at::empty({config.vocabulary, config.width}, drawn.type)
                                  : draw_normal(drawn, "weight", {config.vocabulary, config.width},
                                                config.initial_deviation));
 }

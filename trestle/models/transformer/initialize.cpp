@@ -12,6 +12,7 @@ namespace {
 template <class Number>
 at::Tensor draw(const Drawn& drawn, const std::string& name, at::IntArrayRef sizes,
                 const Number& number) {
+  if (drawn.weights == InitialWeights::Unset) return at::empty(sizes, drawn.type);
   at::Tensor tensor = at::empty(sizes, at::kFloat);
   const CounterRandom random(drawn.seed, drawn.module + "." + name);
   auto* const values = tensor.mutable_data_ptr<float>();
@@ -20,7 +21,7 @@ at::Tensor draw(const Drawn& drawn, const std::string& name, at::IntArrayRef siz
     for (std::int64_t i = begin; i < end; ++i)
       values[i] = static_cast<float>(number(random, static_cast<std::uint64_t>(i)));
   });
-  return tensor;
+  return tensor.to(drawn.type);
 }
 
 }  // namespace

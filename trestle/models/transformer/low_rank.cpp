@@ -14,7 +14,7 @@ LowRankImpl::LowRankImpl(const LowRankOptions& options, std::int64_t inputs, std
   // PEFT's: kaiming_uniform_ with a = sqrt(5), which is uniform in +-1 / sqrt(inputs).
   a = register_parameter("a", draw_uniform(drawn, "a", {options.rank, inputs},
                                            1 / std::sqrt(static_cast<double>(inputs))));
-  b = register_parameter("b", at::zeros({rows, options.rank}));
+  b = register_parameter("b", at::zeros({rows, options.rank}, drawn.type));
 }
 
 at::Tensor LowRankImpl::forward(const at::Tensor& x) {

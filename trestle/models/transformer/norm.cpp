@@ -7,11 +7,11 @@
 
 namespace trestle::models {
 
-NormImpl::NormImpl(const TransformerConfig& config)
+NormImpl::NormImpl(const TransformerConfig& config, at::ScalarType type)
     : style(config.style), epsilon(config.norm_epsilon) {
-  weight = register_parameter("weight", at::ones({config.width}));
+  weight = register_parameter("weight", at::ones({config.width}, type));
   if (style == TransformerConfig::Style::Gpt2)
-    bias = register_parameter("bias", at::zeros({config.width}));
+    bias = register_parameter("bias", at::zeros({config.width}, type));
 }
 
 at::Tensor NormImpl::forward(const at::Tensor& x) {

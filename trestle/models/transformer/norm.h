@@ -15,7 +15,7 @@ namespace trestle::models {
 // Llama: RMS norm (Zhang, Sennrich 2019): x / sqrt(mean(x^2) + epsilon) in fp32, rounded to x's
 // dtype, and then times the weight, in the order of Hugging Face's LlamaRMSNorm.
 struct NormImpl : torch::nn::Module {
-  explicit NormImpl(const TransformerConfig& config);
+  NormImpl(const TransformerConfig& config, at::ScalarType type);
 
   at::Tensor forward(const at::Tensor& x);
 

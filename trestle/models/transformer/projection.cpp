@@ -19,7 +19,7 @@ ProjectionImpl::ProjectionImpl(ProjectionOptions given, const Drawn& drawn, doub
   const std::int64_t rows = rows_of(options);
   weight =
       register_parameter("weight", draw_normal(drawn, "weight", {rows, options.inputs}, deviation));
-  if (options.bias == Bias::Added) bias = register_parameter("bias", at::zeros({rows}));
+  if (options.bias == Bias::Added) bias = register_parameter("bias", at::zeros({rows}, drawn.type));
   if (!options.adapters.any()) return;
   weight.set_requires_grad(false);
   if (bias.defined()) bias.set_requires_grad(false);

@@ -69,8 +69,8 @@ Module frozen_if(Train train, Module module) {
 nn::Layers transformer(const TransformerConfig& config, const TransformerOptions& options) {
   check(config, options);
   const Train train = options.adapters.any() ? Train::Adapters : Train::Weights;
-  const auto drawn = [seed = options.seed](std::string module) {
-    return Drawn{seed, std::move(module)};
+  const auto drawn = [options](std::string module) {
+    return Drawn{options.seed, std::move(module), options.weights, options.type};
   };
   nn::Layers net(nn::Seed{options.seed});
   net.add("embed", [=] { return frozen_if(train, TokenEmbedding(config, drawn("embed"))); })
@@ -87,7 +87,7 @@ nn::Layers transformer(const TransformerConfig& config, const TransformerOptions
             })
         .take("places");
   }
-  net.add("norm", [=] { return frozen_if(train, Norm(config)); });
+  net.add("norm", [=] { return frozen_if(train, Norm(config, options.type)); });
   net.add("head", [=] { return frozen_if(train, Head(config, drawn("head"))); });
   if (config.tied_head) net.tie("head.weight", "embed.tokens", &HeadImpl::weight);
   return net;

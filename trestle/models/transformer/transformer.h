@@ -6,6 +6,7 @@
 
 #include "trestle/models/transformer/attend.h"
 #include "trestle/models/transformer/config.h"
+#include "trestle/models/transformer/initialize.h"
 #include "trestle/models/transformer/low_rank.h"
 #include "trestle/nn/layers.h"
 
@@ -18,6 +19,8 @@ namespace trestle::models {
 
 struct TransformerOptions {
   std::uint64_t seed = 42;  // of the initial weights
+  InitialWeights weights = InitialWeights::Drawn;
+  at::ScalarType type = at::kFloat;  // of the parameters; bf16 halves the memory of generation
   AttentionCore attention = AttentionCore::Fused;
   LowRankOptions adapters = {};  // with any, all other parameters are frozen
 };

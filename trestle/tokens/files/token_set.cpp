@@ -1,0 +1,84 @@
+#include "trestle/tokens/files/token_set.h"
+
+#include <algorithm>
+
+#include "trestle/base/error.h"
+#include "trestle/base/fnv1a.h"
+#include "trestle/base/text.h"
+
+namespace trestle::tokens {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> files_of_split(const fs::path& folder, const std::string& split) {
+  const std::string shorter = split == "validation" ? "val" : split;
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".bin" && entry.path().filename().string().starts_with(shorter))
+      found.push_back(entry.path());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace
+
+TokenSet::TokenSet(const fs::path& path, const std::string& split) {
+  std::vector<fs::path> paths = {path};
+  if (fs::is_directory(path)) paths = files_of_split(path, split);
+  if (!fs::exists(path))
+    throw UsageError(text(path.string(), ": there is no such folder of tokens"),
+                     {.hint = "`trestle text prepare` writes one."});
+  if (paths.empty())
+    throw UsageError(text(path.string(), ": has no token file '", split, "*.bin'"),
+                     {.hint = "`trestle text prepare` writes them."});
+  begins_ = {0};
+  for (const fs::path& file : paths) {
+    files_.push_back(std::make_unique<TokenFile>(file));
+    const TokenFile& added = *files_.back();
+    const TokenFileInfo &first = files_[0]->info(), &info = added.info();
+    if (info.tokenizer != first.tokenizer || info.vocabulary != first.vocabulary)
+      throw FormatError(text("was written with the tokenizer '", info.tokenizer, "', and ",
+                             paths[0].filename().string(), " with '", first.tokenizer, "'"),
+                        {.file = file.string()});
+    for (const std::int64_t begin : added.documents()) documents_.push_back(begins_.back() + begin);
+    begins_.push_back(begins_.back() + added.count());
+  }
+  documents_.push_back(begins_.back());
+}
+
+void TokenSet::read(std::int64_t first, std::span<std::int64_t> ids,
+                    std::int64_t vocabulary) const {
+  auto file = static_cast<std::size_t>(std::upper_bound(begins_.begin(), begins_.end(), first) -
+                                       begins_.begin() - 1);
+  while (!ids.empty()) {
+    const std::int64_t left = begins_[file + 1] - first;
+    const auto own = static_cast<std::size_t>(std::min<std::int64_t>(left, std::ssize(ids)));
+    files_[file]->read(first - begins_[file], ids.first(own), vocabulary);
+    ids = ids.subspan(own);
+    first += static_cast<std::int64_t>(own);
+    ++file;
+  }
+}
+
+void TokenSet::check_content() const {
+  for (const auto& file : files_) file->check_content();
+}
+
+std::uint64_t TokenSet::content_hash() const {
+  std::string all;
+  for (const auto& file : files_) all += text(file->count(), " ", file->info().checksum, "\n");
+  return fnv1a(all);
+}
+
+void check_tokenizer(const TokenSet& set, const std::string& hash, const std::string& file) {
+  if (set.tokenizer().empty() || set.tokenizer() == hash) return;
+  throw UsageError(text("the tokens were written with the tokenizer ", set.tokenizer(),
+                        ", and the model's tokenizer is ", hash),
+                   {.file = file,
+                    .hint = "Prepare the text again with the model's tokenizer: `trestle text "
+                            "prepare ... --tokenizer FILE`."});
+}
+
+}  // namespace trestle::tokens
