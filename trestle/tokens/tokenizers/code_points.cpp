@@ -2,7 +2,32 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace trestle::tokens {
+namespace {
+
+// Word characters since Unicode 15. Debian 12's utf8proc has the tables of Unicode 15, Hugging
+// Face's tokenizers those of Unicode 16.
+constexpr CodeRange word_characters_of_unicode_16[] = {
+    {0x897, 0x897},     {0x1C89, 0x1C8A},   {0xA7CB, 0xA7CD},   {0xA7DA, 0xA7DC},
+    {0x105C0, 0x105F3}, {0x10D40, 0x10D65}, {0x10D69, 0x10D6D}, {0x10D6F, 0x10D85},
+    {0x10EC2, 0x10EC4}, {0x10EFC, 0x10EFC}, {0x11380, 0x11389}, {0x1138B, 0x1138B},
+    {0x1138E, 0x1138E}, {0x11390, 0x113B5}, {0x113B7, 0x113C0}, {0x113C2, 0x113C2},
+    {0x113C5, 0x113C5}, {0x113C7, 0x113CA}, {0x113CC, 0x113D3}, {0x113E1, 0x113E2},
+    {0x116D0, 0x116E3}, {0x11BC0, 0x11BE0}, {0x11BF0, 0x11BF9}, {0x11F5A, 0x11F5A},
+    {0x13460, 0x143FA}, {0x16100, 0x16139}, {0x16D40, 0x16D6C}, {0x16D70, 0x16D79},
+    {0x18CFF, 0x18CFF}, {0x1CCF0, 0x1CCF9}, {0x1E5D0, 0x1E5FA}, {0x2EBF0, 0x2EE5D}};
+
+}  // namespace
+
+bool is_in(std::span<const CodeRange> ranges, char32_t code) {
+  const auto after =
+      std::upper_bound(ranges.begin(), ranges.end(), code,
+                       [](char32_t value, const CodeRange& range) { return value < range.first; });
+  return after != ranges.begin() && code <= std::prev(after)->last;
+}
 
 CodePoint code_point_at(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -47,7 +72,7 @@ bool is_word_character(char32_t code) {
   const bool circled_letter =
       (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
       (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189);
-  return joiner || circled_letter;
+  return joiner || circled_letter || is_in(word_characters_of_unicode_16, code);
 }
 
 }  // namespace trestle::tokens
