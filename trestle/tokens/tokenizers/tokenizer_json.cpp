@@ -4,8 +4,9 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/tokens/tokenizers/bpe_tokenizer.h"
-#include "trestle/tokens/tokenizers/gpt2_pattern.h"
+#include "trestle/tokens/tokenizers/character_tokenizer.h"
 #include "trestle/tokens/tokenizers/json_field.h"
+#include "trestle/tokens/tokenizers/split_patterns.h"
 #include "trestle/tokens/tokenizers/vocabulary.h"
 
 namespace trestle::tokens {
@@ -236,6 +237,39 @@ std::unique_ptr<Tokenizer> read_bpe(const JsonField& root) {
   return std::make_unique<BpeTokenizer>(std::move(parts));
 }
 
+// The file that CharacterTokenizer::save() writes.
+std::unique_ptr<Tokenizer> read_characters(const JsonField& root) {
+  const JsonField model = root.at("model");
+  const auto refuse = [&](const JsonField& field, std::string_view what) {
+    field.refuse(what,
+                 "Supported is byte-level BPE, and WordLevel as the files of trestle's character "
+                 "tokenizer have it.");
+  };
+  const JsonField pre_tokenizer = root.at("pre_tokenizer");
+  if (pre_tokenizer.is_null()) refuse(pre_tokenizer, "null");
+  const std::string type = pre_tokenizer.string_or("type", "");
+  if (type != "Split") refuse(pre_tokenizer, text("of the type '", type, "'"));
+  const JsonField pattern = pre_tokenizer.at("pattern");
+  if (pattern.string_or("Regex", "") != character_pattern) refuse(pattern, "another pattern");
+  if (root.has("normalizer")) refuse(root.at("normalizer"), "set");
+  if (root.has("post_processor")) refuse(root.at("post_processor"), "set");
+  if (root.has("added_tokens") && root.at("added_tokens").size() > 0) {
+    refuse(root.at("added_tokens"), "not empty");
+  }
+  const JsonField vocabulary = model.at("vocab");
+  const std::size_t size = vocabulary.object().size();
+  std::vector<std::string> characters(size);
+  for (const auto& [character, id] : vocabulary.object().items()) {
+    const bool in_range = id.is_number_unsigned() && id.get<std::uint64_t>() < size;
+    if (!in_range || !characters[id.get<std::size_t>()].empty()) {
+      vocabulary.invalid(
+          text("has no id of its own from 0 to ", size - 1, " for '", character, "'"));
+    }
+    characters[id.get<std::size_t>()] = character;
+  }
+  return std::make_unique<CharacterTokenizer>(std::move(characters), root.file());
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_tokenizer_json(const std::filesystem::path& path) {
@@ -245,7 +279,8 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const std::filesystem::path& path
 std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view content, const std::string& file) {
   const nlohmann::json json = parse_json(content, file);
   const JsonField root(json, file);
-  return read_bpe(root);
+  return root.at("model").string_or("type", "BPE") == "WordLevel" ? read_characters(root)
+                                                                  : read_bpe(root);
 }
 
 }  // namespace trestle::tokens
