@@ -27,5 +27,6 @@ write_basic_package_version_file(trestleConfigVersion.cmake COMPATIBILITY SameMi
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trestleConfig.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/trestleConfigVersion.cmake DESTINATION ${_config_dir})
 if(TRESTLE_TORCH)
-  install(FILES cmake/FindLibtorch.cmake cmake/FindLibzip.cmake cmake/FindPcre2.cmake DESTINATION ${_config_dir})
+  install(FILES cmake/FindLibtorch.cmake cmake/FindLibzip.cmake cmake/FindPcre2.cmake cmake/FindSentencePiece.cmake
+                cmake/FindUtf8proc.cmake DESTINATION ${_config_dir})
 endif()

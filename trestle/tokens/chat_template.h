@@ -1,0 +1,92 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trestle/tokens/tokenizer.h"
+
+namespace trestle::tokens {
+
+// One turn of a conversation.
+struct Message {
+  std::string role;  // "system", "user" or "assistant"
+  std::string content;
+};
+
+// Whether the text ends with the begin of an answer, for the model to continue.
+enum class AnswerBegin { Leave, Write };
+
+// Writes a conversation as the text that a chat model was trained on.
+//
+//   const auto chat = trestle::tokens::open_chat_template("smollm");
+//   const std::vector<trestle::tokens::Message> messages = {{"user", "Name three colors."}};
+//   const auto ids = chat.encode(*tokenizer, messages, trestle::tokens::AnswerBegin::Write);
+//
+// A template is a text of lines, `name: value`:
+//
+//     # Llama-3
+//     begin: <|begin_of_text|>
+//     message: <|start_header_id|>{role}<|end_header_id|>\n\n{content|trim}<|eot_id|>
+//     answer: <|start_header_id|>assistant<|end_header_id|>\n\n
+//
+// `begin` stands before the first message, `message` is each message, and `answer` begins an
+// answer. `message user`, with a role, holds for that role; without `message`, other roles are
+// errors. `default_system` is the content of a system message that goes first if the conversation
+// has none. A value is everything after the colon and one space; \n is a new line, \t a tab, \\ a
+// backslash and \{ a brace. {role} and {content} are those of the message, and {content|trim} has
+// no white space at its ends. Lines that begin with # are comments.
+class ChatTemplate {
+ public:
+  // Throws FormatError, with the file and line, for an invalid text.
+  static ChatTemplate from_text(std::string_view text, const std::string& file = "");
+
+  // The template of a model's Jinja text, recognised by its hash: SmolLM2, ChatML, Llama-3, Qwen2
+  // (also Qwen1.5) and Qwen2.5 without tools. Throws UsageError for any other.
+  static ChatTemplate from_jinja(std::string_view jinja, const std::string& file = "");
+
+  // The same text as Python's apply_chat_template(tokenize=False). Throws UsageError for no
+  // messages, and for a role that the template does not have.
+  std::string render(std::span<const Message> messages,
+                     AnswerBegin answer = AnswerBegin::Leave) const;
+
+  // The ids of that text. The spelling of a special token counts as one in the template only, not
+  // in a message: a user cannot write the end of a turn. Otherwise the ids equal those of
+  // apply_chat_template(). Throws UsageError as render() does.
+  std::vector<Id> encode(const Tokenizer& tokenizer, std::span<const Message> messages,
+                         AnswerBegin answer = AnswerBegin::Leave) const;
+
+ private:
+  struct Part {
+    enum class Kind { Text, Role, Content, TrimmedContent };
+    Kind kind = Kind::Text;
+    std::string text;
+  };
+  struct Written {
+    std::string text;
+    bool by_template = false;
+  };
+  static std::vector<Part> parts_of(std::string_view value, const std::string& file, int line);
+  std::vector<Written> write(std::span<const Message> messages, AnswerBegin answer) const;
+  void write_message(const Message& message, std::vector<Written>* out) const;
+
+  std::string file_;
+  std::vector<Part> begin_;
+  std::vector<Part> answer_;
+  std::map<std::string, std::vector<Part>> messages_;  // by role; "" holds for any other role
+  std::optional<std::string> default_system_;
+};
+
+// The chat template of a model's folder (chat_template.jinja, or "chat_template" in
+// tokenizer_config.json), of one of these files, or of a text file as above.
+ChatTemplate open_chat_template(const std::filesystem::path& path);
+
+// The hash by which from_jinja() recognises a text: 16 hexadecimal digits. White space at the ends
+// does not count, and "\n" in two characters is a new line.
+std::string jinja_hash(std::string_view jinja);
+
+}  // namespace trestle::tokens
