@@ -18,11 +18,11 @@
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/deepspeed_checkpoint.h"
+#include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/optimizers/recipe_optimizers.h"
 #include "trestle/train/optimizers/run_rate.h"
 #include "trestle/train/run_folder/environment.h"
 #include "trestle/train/sharding_plan.h"
-#include "trestle/train/transformer_recipe.h"
 
 namespace trestle::train {
 

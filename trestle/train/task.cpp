@@ -10,6 +10,7 @@
 #include "trestle/data/augment.h"
 #include "trestle/data/augment_volumes.h"
 #include "trestle/data/segmentation.h"
+#include "trestle/nn/token_loss.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/data_sets/data_sets.h"
 #include "trestle/train/data_sets/find_data.h"
@@ -33,6 +34,8 @@ std::vector<Metric> metrics(const UserParts& own) {
                   const at::Tensor& target) { return nn::dice_tally(output, target); }},
       {"accuracy", nn::accuracy_tally},
       {"voxel_dice", nn::voxel_dice_tally},
+      {"log_probability", nn::log_probability_tally},
+      {"token_accuracy", nn::token_accuracy_tally},
   };
   for (const auto& [name, tally] : own.metrics) all.push_back({name, tally});
   return all;

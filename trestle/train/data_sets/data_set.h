@@ -26,6 +26,7 @@ class Progress;
 enum class Predicts {
   Mask,   // a class for each pixel or voxel: dice, pictures of masks, `trestle predict`
   Class,  // one class: accuracy, pictures of examples
+  Token,  // the next token: perplexity, samples of text
 };
 
 // Some of a data set's examples, by their numbers.

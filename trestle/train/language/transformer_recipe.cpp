@@ -1,7 +1,13 @@
-#include "trestle/train/transformer_recipe.h"
+#include "trestle/train/language/transformer_recipe.h"
 
+#include <algorithm>
+#include <filesystem>
+
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/models/transformer/read_config.h"
+#include "trestle/tokens/files/token_set.h"
 
 namespace trestle::train {
 
@@ -32,6 +38,31 @@ TransformerConfig standard(Style style) {
   return config;
 }
 
+TransformerConfig given_config(const recipe::Recipe& recipe) {
+  const std::string& given = recipe.transformer.config;
+  const Style style = recipe.model.name == "llama" ? Style::Llama : Style::Gpt2;
+  if (given.empty()) return standard(style);
+  const std::vector<std::string> known = models::config_names();
+  const bool named = std::find(known.begin(), known.end(), given) != known.end();
+  if (!named && !std::filesystem::exists(given))
+    throw UsageError(text("'config' in [transformer]: there is no file '", given,
+                          "', and no model of that name", did_you_mean(given, known)),
+                     {.hint = "Known names: " + join(known, ", ") + "."});
+  TransformerConfig config = named ? models::named_config(given) : models::read_config(given);
+  if (config.style != style)
+    throw UsageError(text("'config' in [transformer] is that of a ",
+                          style == Style::Gpt2 ? "llama" : "gpt2", " model, and 'name' in [model] ",
+                          "is \"", recipe.model.name, "\""));
+  return config;
+}
+
+std::int64_t vocabulary_of_data(const recipe::Recipe& recipe) {
+  const auto& data = recipe.data;
+  if (data.name != "tokens" || data.tokens.empty() || !std::filesystem::exists(data.tokens))
+    return 0;
+  return tokens::TokenSet(data.tokens).vocabulary();
+}
+
 void divide_heads(TransformerConfig& config) {
   if (config.heads > 0 && config.width % config.heads != 0)
     throw UsageError(text("'heads' in [transformer] is ", config.heads,
@@ -48,12 +79,13 @@ bool is_transformer(const recipe::Recipe& recipe) {
 
 TransformerConfig transformer_config(const recipe::Recipe& recipe) {
   const auto& given = recipe.transformer;
-  TransformerConfig config = standard(recipe.model.name == "llama" ? Style::Llama : Style::Gpt2);
+  TransformerConfig config = given_config(recipe);
   set_if_given(config.vocabulary, given.vocabulary);
   set_if_given(config.context, given.context);
   set_if_given(config.width, recipe.model.width);
   set_if_given(config.layers, given.layers);
   set_if_given(config.heads, given.heads);
+  if (given.heads != 0 && given.kv_heads == 0) config.kv_heads = 0;  // those of the config
   set_if_given(config.kv_heads, given.kv_heads);
   set_if_given(config.mlp, given.mlp);
   if (config.head_size == 0 || recipe.model.width != 0 || given.heads != 0) divide_heads(config);
@@ -63,9 +95,12 @@ TransformerConfig transformer_config(const recipe::Recipe& recipe) {
   if (given.tied != "auto") config.tied_head = given.tied == "yes";
   if (given.dropout > 0) config.dropout.embedding = config.dropout.residual = given.dropout;
   if (given.attention_dropout > 0) config.dropout.attention = given.attention_dropout;
+  if (config.vocabulary == 0) config.vocabulary = vocabulary_of_data(recipe);
   if (config.vocabulary == 0)
-    throw UsageError("the model needs a number of tokens",
-                     {.hint = "Set 'vocabulary' in [transformer]."});
+    throw UsageError(
+        "the model needs the number of tokens of its tokenizer",
+        {.hint = "Set 'vocabulary' in [transformer], or 'tokens' in [data] to a folder "
+                 "that `trestle text prepare` wrote."});
   return config;
 }
 

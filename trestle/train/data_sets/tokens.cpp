@@ -1,0 +1,119 @@
+#include "trestle/tokens/files/token_rows.h"
+
+#include <ATen/ops/empty.h>
+
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "trestle/base/counted.h"
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/train/data_sets/data_sets.h"
+#include "trestle/train/language/transformer_recipe.h"
+
+namespace trestle::train {
+
+namespace {
+
+// Rows of a text: inputs int64 [context], or [context, 2] with the tokens' places, and targets
+// int64 [context].
+class TokenDataset : public data::Dataset {
+ public:
+  explicit TokenDataset(tokens::TokenRows rows) : rows_(std::move(rows)) {}
+
+  std::int64_t size() const override { return rows_.count(); }
+  std::uint64_t content_hash() const override { return rows_.set().content_hash(); }
+  data::Sample get(std::int64_t index) const override { return draw(index, data::Part::Both, 0); }
+
+  data::Sample draw(std::int64_t index, data::Part, std::uint64_t key) const override {
+    const std::int64_t context = rows_.options().context;
+    const auto count = static_cast<std::size_t>(context);
+    at::Tensor ids = at::empty({context}, at::kLong), targets = at::empty({context}, at::kLong);
+    at::Tensor places = at::empty({rows_.has_places() ? context : 0}, at::kLong);
+    const auto span = [](at::Tensor& tensor) {
+      return std::span(tensor.mutable_data_ptr<std::int64_t>(),
+                       static_cast<std::size_t>(tensor.numel()));
+    };
+    rows_.read(index, key, {.ids = span(ids), .targets = span(targets), .places = span(places)});
+    if (!rows_.has_places()) return {ids, targets, text("row ", index)};
+    at::Tensor placed = at::empty({context, 2}, at::kLong);
+    auto* const pairs = placed.mutable_data_ptr<std::int64_t>();
+    for (std::size_t i = 0; i < count; ++i) {
+      pairs[2 * i] = span(ids)[i];
+      pairs[2 * i + 1] = span(places)[i];
+    }
+    return {placed, targets, text("row ", index)};
+  }
+
+ private:
+  tokens::TokenRows rows_;
+};
+
+bool has_validation(const std::filesystem::path& path) {
+  if (!std::filesystem::is_directory(path)) return false;
+  for (const auto& entry : std::filesystem::directory_iterator(path))
+    if (entry.path().extension() == ".bin" && entry.path().filename().string().starts_with("val"))
+      return true;
+  return false;
+}
+
+Examples rows_of(const recipe::Recipe& recipe, const models::TransformerConfig& config,
+                 const std::string& split) {
+  const bool training = split == "train";
+  tokens::TokenRowsOptions options{.order = tokens::parse_row_order(recipe.data.order),
+                                   .context = config.context,
+                                   .vocabulary = config.vocabulary,
+                                   .count = recipe.data.count,
+                                   .seed = static_cast<std::uint64_t>(recipe.train.seed)};
+  // The validation is the same in each epoch.
+  if (!training && options.order == tokens::RowOrder::Random)
+    options.order = tokens::RowOrder::Windows;
+  if (!training || options.order != tokens::RowOrder::Random) options.count = 0;
+  if (!training && options.order == tokens::RowOrder::Windows)
+    options.count = recipe.data.validation_windows;
+  return all_of(std::make_shared<TokenDataset>(
+      tokens::TokenRows(std::make_shared<tokens::TokenSet>(recipe.data.tokens, split), options)));
+}
+
+OpenedData open_tokens(const recipe::Recipe& recipe) {
+  if (!is_transformer(recipe))
+    throw UsageError(text("the data set 'tokens' is for the models gpt2 and llama, not '",
+                          recipe.model.name, "'"));
+  const models::TransformerConfig config = transformer_config(recipe);
+  const tokens::TokenSet set(recipe.data.tokens);
+  if (set.vocabulary() > config.vocabulary)
+    throw UsageError(text("the tokenizer of the text has ", set.vocabulary(),
+                          " tokens, and the model ", config.vocabulary),
+                     {.file = recipe.data.tokens,
+                      .hint = "Set a larger 'vocabulary' in [transformer], or prepare the text "
+                              "with the model's tokenizer."});
+  OpenedData opened;
+  opened.training = rows_of(recipe, config, "train");
+  if (has_validation(recipe.data.tokens)) opened.validation = rows_of(recipe, config, "validation");
+  opened.notes.push_back(text("text      ", counted(set.count(), "token"), " in ",
+                              counted(set.documents(), "document"), " of ",
+                              set.vocabulary() > 0 ? text(set.vocabulary(), " known ones") : "ids",
+                              " · rows of ", config.context));
+  return opened;
+}
+
+}  // namespace
+
+// Text as token files.
+DataSet tokens_set() {
+  return {.name = "tokens",
+          .summary = "text as token files, from `trestle text prepare`: for gpt2 and llama",
+          .loss = "token_cross_entropy",
+          .metric = "log_probability",
+          .predicts = Predicts::Token,
+          .paths = {"tokens"},
+          .keys = {"order", "count", "validation_windows"},
+          .usual_input =
+              [](const recipe::Recipe& recipe) {
+                return std::vector<std::int64_t>{transformer_config(recipe).context};
+              },
+          .open = open_tokens};
+}
+
+}  // namespace trestle::train
