@@ -1,10 +1,13 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
 
 #include "tests/tokens/golden_tokens.h"
+#include "trestle/base/error.h"
 #include "trestle/base/random.h"
 #include "trestle/tokens/open_tokenizer.h"
+#include "trestle/tokens/tokenizers/sentencepiece_tokenizer.h"
 
 // The ids of Hugging Face's tokenizers and of sentencepiece.
 namespace trestle::tokens {
@@ -121,6 +124,15 @@ TEST_P(GoldenSentencePiece, EqualsThePackage) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenSentencePiece, testing::Values("bpe", "unigram"),
                          [](const auto& info) { return std::string(info.param); });
+
+// A field of the model that the library would read without checks: normalizer_spec with a table
+// whose trie of one number points far outside.
+TEST(SentencePiece, RefusesADamagedTable) {
+  const std::string damaged = golden_file("bpe.model") + std::string("\x1A\x0B\x12\x09", 4) +
+                              std::string("\x04\0\0\0\xFF\xFF\xFF\x7F\0", 9);
+  EXPECT_THAT([&] { parse_sentencepiece(damaged, "it.model"); },
+              testing::ThrowsMessage<FormatError>(testing::HasSubstr("characters is damaged")));
+}
 
 TEST(SentencePiece, RecognisesControlTokensOnlyWhereItShould) {
   const auto tokenizer = open_tokenizer(golden_path("bpe.model"));

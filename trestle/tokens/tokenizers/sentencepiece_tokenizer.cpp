@@ -11,6 +11,7 @@
 #include "trestle/base/text.h"
 #include "trestle/tokens/tokenizers/added_tokens.h"
 #include "trestle/tokens/tokenizers/content_hash.h"
+#include "trestle/tokens/tokenizers/sentencepiece_check.h"
 #include "trestle/tokens/tokenizers/valid_utf8.h"
 
 namespace trestle::tokens {
@@ -90,6 +91,7 @@ class SentencePieceTokenizer final : public Tokenizer {
  private:
   // The library throws exceptions of its dictionary, which have no base of ours.
   void load(std::string_view content) {
+    check_sentencepiece(content, file_);
     std::string problem;
     try {
       const auto status = model_.LoadFromSerializedProto(content);
