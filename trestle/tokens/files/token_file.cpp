@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -114,6 +115,13 @@ void TokenFile::read_header() {
       return;
     }
   }
+  // nanoGPT's file begins with ids; zeros behind three numbers are a header that is not known.
+  const bool has_header = size_ >= header_bytes && std::all_of(bytes_ + 12, bytes_ + header_bytes,
+                                                               [](char c) { return c == 0; });
+  if (has_header || fs::exists(beside(path_, ".json")))
+    throw FormatError(text("has no header of a token file: it begins with ",
+                           size_ >= 4 ? int32_at(bytes_, 0) : 0),
+                      {.file = path_.string()});
   if (size_ % 2 != 0)
     throw FormatError(text("has ", size_, " bytes and no header of a token file"),
                       {.file = path_.string(), .hint = "`trestle text prepare` writes one."});

@@ -98,7 +98,7 @@ void TokenRows::read_document(std::int64_t document, std::int64_t offset, const 
   const auto to = static_cast<std::size_t>(at), many = static_cast<std::size_t>(size);
   const std::int64_t first = set_->document_begin(document) + offset;
   set_->read(first, row.ids.subspan(to, many), options_.vocabulary);
-  std::iota(row.places.begin() + at, row.places.begin() + at + size, offset);
+  std::iota(row.places.begin() + at, row.places.begin() + at + size, 0);
   std::copy(row.ids.begin() + at + 1, row.ids.begin() + at + size, row.targets.begin() + at);
   if (offset + size < set_->document_size(document))
     set_->read(first + size, row.targets.subspan(to + many - 1, 1), options_.vocabulary);

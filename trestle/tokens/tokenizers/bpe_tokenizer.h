@@ -24,7 +24,8 @@ class BpeTokenizer final : public Tokenizer {
   explicit BpeTokenizer(BpeParts parts);
   ~BpeTokenizer() override;
 
-  std::vector<Id> encode(std::string_view text, Specials specials) const override;
+  std::vector<Id> encode(std::string_view text,
+                         Specials specials = Specials::AsText) const override;
   std::string_view bytes(Id id) const override;
   Id size() const override;
   bool is_special(Id id) const override;
