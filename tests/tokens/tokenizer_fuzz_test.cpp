@@ -77,7 +77,7 @@ TEST(TokenizerFuzz, ChatTemplates) {
   EXPECT_GT(result.refused, 100);
 }
 
-TEST(TokenizerFuzz, SentencePiece) {
+TEST(TokenizerFuzz, UnigramAndBpeModels) {
   const auto result =
       fuzz::run({golden_file("bpe.model"), golden_file("unigram.model")},
                 [](std::string_view bytes) { use(*parse_sentencepiece(bytes, "fuzz.model")); },

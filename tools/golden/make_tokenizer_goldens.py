@@ -27,9 +27,9 @@ QWEN2 = LLAMA3.replace("{1,3}", "")
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>",
             "<|end_header_id|>", "<|eot_id|>"]
 
-# Pieces that tokenizers disagree about: contractions, white space of all kinds, marks, joiners, digits of all scripts,
+# Strings that tokenizers disagree about: contractions, white space of all kinds, marks, joiners, digits of all scripts,
 # letters of Unicode 15 and 16, characters that normalization changes, and tokens that are cut short.
-PIECES = [*"aAzZ09'’  \t\n\rsStTſdDmMéñßÅﬁ①²½Ⅷ٣߁१〇𝟘_-!?([<>/\\|#@$€", "'s", "'S", "'LL", "'re", "  ", "   ", "\r\n",
+STRINGS = [*"aAzZ09'’  \t\n\rsStTſdDmMéñßÅﬁ①²½Ⅷ٣߁१〇𝟘_-!?([<>/\\|#@$€", "'s", "'S", "'LL", "'re", "  ", "   ", "\r\n",
           "\u0301", "\u0300\u0323", "e\u0301", "\u200d", "\u200c", "👨\u200d👩\u200d👧", "🏽", "🇩🇪", "\u180e", "\u2028",
           "\u2029", "\u00a0", "\u3000", "\u202f", "\u205f", "\u1680", "\u0085", "\u200b", "\ufeff", "한", "국",
           "\u1100\u1161\u11a8", "中", "文", "ひ", "カ", "ﾊﾟ", "ا", "ل", "\u064b", "ש", "ก", "ำ", "\U0001e030",
@@ -41,7 +41,7 @@ PIECES = [*"aAzZ09'’  \t\n\rsStTſdDmMéñßÅﬁ①²½Ⅷ٣߁१〇𝟘_-!?(
 
 def strings():
     random.seed(5)
-    mixed = ["".join(random.choice(PIECES) for _ in range(random.randrange(16))) for _ in range(150)]
+    mixed = ["".join(random.choice(STRINGS) for _ in range(random.randrange(16))) for _ in range(150)]
     codes = [range(128), range(0x3000), range(0x20000), range(0xE000, 0x110000)]
     drawn = ["".join(chr(random.choice(random.choice(codes))) for _ in range(random.randrange(12))) for _ in range(50)]
     drawn = ["".join(c for c in text if not 0xD800 <= ord(c) < 0xE000) for text in drawn]
@@ -114,7 +114,7 @@ def make_sentencepiece(texts):
     rules.unlink()
 
 
-# What the trainer learns with GPT-2's pre-tokenizer; its ties are those of trestle::tokens::train_bpe.
+# The tokens that the trainer learns with GPT-2's pre-tokenizer; its ties are those of trestle::tokens::train_bpe.
 def make_trained():
     texts = (ROOT / "LICENSE").read_text(encoding="utf-8").split("\n\n")[:12]
     tokenizer = Tokenizer(models.BPE())

@@ -34,7 +34,7 @@ class BpeTokenizer final : public Tokenizer {
   Id find(std::string_view spelling) const override;
   std::string hash() const override { return hash_; }
 
-  // What the tokenizer consists of.
+  // The parts that the tokenizer consists of.
   const BpeParts& parts() const { return parts_; }
 
  private:

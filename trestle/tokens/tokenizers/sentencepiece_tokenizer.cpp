@@ -17,7 +17,7 @@
 namespace trestle::tokens {
 namespace {
 
-constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581, a space in a piece
+constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581 stands for a space
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
