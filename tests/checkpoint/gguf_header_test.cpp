@@ -9,6 +9,7 @@
 #include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/checkpoint/files/file_bytes.h"
 #include "trestle/checkpoint/files/gguf/dequantise.h"
 
 namespace trestle::checkpoint {

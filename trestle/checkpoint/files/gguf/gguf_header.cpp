@@ -8,6 +8,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/utf8.h"
+#include "trestle/checkpoint/files/file_bytes.h"
 #include "trestle/checkpoint/files/pickle/pickle.h"
 
 namespace trestle::checkpoint {

@@ -2,13 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
-#include "trestle/checkpoint/files/file_bytes.h"
 #include "trestle/checkpoint/files/gguf/gguf_type.h"
 
 // The header of a GGUF file, the format of llama.cpp: metadata and the list of tensors
@@ -17,6 +17,8 @@
 //   GgufHeader header = read_gguf_header("smollm/model.gguf");
 //   const auto* name = header.find<std::string>("general.architecture");  // "llama"
 namespace trestle::checkpoint {
+
+class FileBytes;
 
 // Integers of all widths are int64, floats are double.
 using GgufValue = std::variant<std::int64_t, double, bool, std::string, std::vector<std::int64_t>,
