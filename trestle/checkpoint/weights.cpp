@@ -141,6 +141,8 @@ std::unique_ptr<WeightsFile> open_weights(const fs::path& path) {
     return open_checkpoint_weights(path.has_parent_path() ? path.parent_path() : fs::path("."));
   if (!fs::exists(path, none))
     throw FileError("there is no such weights file", {.file = path.string()});
+  if (const fs::path pickled = path / "pytorch_model.bin"; fs::is_regular_file(pickled, none))
+    return open_weights(pickled);
   if (!fs::is_regular_file(path, none))
     throw FileError(fs::is_directory(path, none) ? "is a folder without a checkpoint"
                                                  : "is a device or a pipe, not a weights file",
@@ -151,6 +153,8 @@ std::unique_ptr<WeightsFile> open_weights(const fs::path& path) {
   in.read(first.data(), first.size());
   const std::string_view begin(first.data(), static_cast<std::size_t>(in.gcount()));
   if (begin.empty()) throw FormatError("the file of weights is empty", {.file = path.string()});
+  // As the length of a safetensors header, these bytes would be longer than any.
+  if (begin.starts_with("GGUF")) return open_gguf(path);
   // A safetensors file begins with a length of 8 arbitrary bytes, and then its header.
   if (begin.size() > 8 && begin[8] == '{') return open_safetensors(path);
   if (begin.starts_with("PK\x03\x04")) return open_torch_archive(path);

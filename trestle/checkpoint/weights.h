@@ -19,6 +19,7 @@ class Layers;
 }
 
 // Weights to and from Python: safetensors files, and files of torch.save(model.state_dict(), file).
+// Weights from llama.cpp: GGUF files, whose quantised tensors are read as float.
 //
 //   checkpoint::load_weights(net, "resnet18.pt");             // net: trestle::nn::Layers
 //   checkpoint::write_weights("mine.pt", net.named_parameters());
@@ -28,11 +29,11 @@ class Layers;
 // The kind of file is recognized by its first bytes when reading, and by its ending when writing. A
 // checkpoint's folder (checkpoint_folder.h), written by any number of ranks, may be given instead
 // of a file to read; its weights are used. So may a folder of DeepSpeed's, of
-// torch.distributed.checkpoint, or of Hugging Face (model.safetensors.index.json). No code in a
-// file is executed and nothing is trusted: only tensors and plain containers are read from a
-// pickle, any other name in it is an error, and no size is used before it is compared with the
-// file's. Files of torch.save before version 1.6 and TorchScript programs are errors with a hint on
-// converting them in Python.
+// torch.distributed.checkpoint, or of Hugging Face (model.safetensors.index.json,
+// model.safetensors or pytorch_model.bin). No code in a file is executed and nothing is trusted:
+// only tensors and plain containers are read from a pickle, any other name in it is an error, and
+// no size is used before it is compared with the file's. Files of torch.save before version 1.6 and
+// TorchScript programs are errors with a hint on converting them in Python.
 namespace trestle::checkpoint {
 
 struct StoredTensor {

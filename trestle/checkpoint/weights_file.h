@@ -51,7 +51,8 @@ class WeightsFile {
 
 std::unique_ptr<WeightsFile> open_safetensors(const std::filesystem::path& path);
 std::unique_ptr<WeightsFile> open_torch_archive(const std::filesystem::path& path);
-// Opens either kind, recognized by its first bytes.
+std::unique_ptr<WeightsFile> open_gguf(const std::filesystem::path& path);
+// Opens any kind, recognized by its first bytes, and the folders that weights.h names.
 std::unique_ptr<WeightsFile> open_weights(const std::filesystem::path& path);
 
 }  // namespace trestle::checkpoint

@@ -234,7 +234,7 @@ void add_generate(Verb app) {
           [arguments](std::int64_t seed) {
             arguments->choice.seed = static_cast<std::uint64_t>(seed);
           },
-          "Of the random choice (default 0)")
+          "Seed of the random choice (default 0)")
       .type("N");
   verb.add("--stop", arguments->stop, "End before this text; may be given several times")
       .one_value_each()

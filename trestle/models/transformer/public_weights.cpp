@@ -140,7 +140,8 @@ std::string canonical_name(const TransformerConfig& config, PublicNames names,
                            std::string_view in_file) {
   if (config.style == Style::Gpt2 && in_file.starts_with("transformer."))
     in_file.remove_prefix(std::string_view("transformer.").size());
-  for (const char* mask : {".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq"})
+  for (const char* mask :
+       {".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq", "rope_freqs.weight"})
     if (in_file.ends_with(mask)) return "";
   const char* const head = names == PublicNames::Gguf ? "output.weight" : "lm_head.weight";
   if (config.tied_head && in_file == head) return "";

@@ -11,6 +11,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/files/strict_json.h"
 #include "trestle/models/transformer/activation_names.h"
+#include "trestle/models/transformer/config_limits.h"
 
 namespace trestle::models {
 
@@ -19,12 +20,6 @@ namespace {
 using nlohmann::json;
 using Rope = TransformerConfig::Rope;
 using Style = TransformerConfig::Style;
-
-// Larger sizes are mistakes. The limits keep a model's number of parameters within 64 bits.
-constexpr std::int64_t most_tokens = std::int64_t{1} << 31;
-constexpr std::int64_t most_width = std::int64_t{1} << 20;
-constexpr std::int64_t most_mlp = std::int64_t{1} << 22;
-constexpr std::int64_t most_layers = std::int64_t{1} << 14;
 
 const std::vector<std::string>& known_model_types() {
   static const std::vector<std::string> types = {"gpt2", "llama", "mistral", "qwen2"};

@@ -7,12 +7,15 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/files/gguf/gguf_header.h"
 #include "trestle/checkpoint/weights.h"
+#include "trestle/models/transformer/gguf_config.h"
 #include "trestle/models/transformer/public_weights.h"
 #include "trestle/models/transformer/read_config.h"
 #include "trestle/models/transformer/transformer.h"
 #include "trestle/tokens/open_tokenizer.h"
 #include "trestle/tokens/saved_tokenizer.h"
+#include "trestle/tokens/tokenizers/gguf_tokens.h"
 #include "trestle/train/run_folder/run_folder.h"
 
 namespace trestle::train {
@@ -58,7 +61,8 @@ TextModel open_run(const fs::path& path, const TextModelOptions& options) {
   const RunFolder folder = open_run_folder(path);
   if (!fs::exists(path / "config.json"))
     throw UsageError("is the run of a model that does not write text", {.file = path.string()});
-  TextModel model{.kind = "run"};
+  TextModel model;
+  model.kind = "run";
   model.weights = saved_weights(folder, options.checkpoint);
   model.config = models::read_config(path / "config.json");
   model.layers = empty_layers(model.config, options);
@@ -72,7 +76,8 @@ TextModel open_run(const fs::path& path, const TextModelOptions& options) {
 }
 
 TextModel open_hugging_face(const fs::path& path, const TextModelOptions& options) {
-  TextModel model{.kind = "Hugging Face"};
+  TextModel model;
+  model.kind = "Hugging Face";
   model.weights = path;
   model.config = models::read_config(path / "config.json");
   model.layers = empty_layers(model.config, options);
@@ -81,6 +86,59 @@ TextModel open_hugging_face(const fs::path& path, const TextModelOptions& option
     if (!model.tokenizer && fs::exists(path / name)) model.tokenizer = tokens::open_tokenizer(path);
   find_chat(model, path);
   return model;
+}
+
+tokens::GgufTokens tokens_of(const checkpoint::GgufHeader& header) {
+  const auto value = [&]<class T>(const char* key, T otherwise) {
+    const T* found = header.find<T>(std::string("tokenizer.ggml.") + key);
+    return found != nullptr ? *found : otherwise;
+  };
+  const auto id = [&](const char* key) {
+    return static_cast<tokens::Id>(value(key, std::int64_t{-1}));
+  };
+  const auto given = [&](const char* key) -> std::optional<bool> {
+    const bool* found = header.find<bool>(std::string("tokenizer.ggml.") + key);
+    return found != nullptr ? std::optional(*found) : std::nullopt;
+  };
+  tokens::GgufTokens parts{.file = header.file,
+                           .model = value("model", std::string()),
+                           .pre = value("pre", std::string()),
+                           .tokens = value("tokens", std::vector<std::string>()),
+                           .merges = value("merges", std::vector<std::string>()),
+                           .token_type = {},
+                           .bos_token_id = id("bos_token_id"),
+                           .eos_token_id = id("eos_token_id"),
+                           .add_bos_token = given("add_bos_token"),
+                           .add_eos_token = given("add_eos_token")};
+  for (const std::int64_t type : value("token_type", std::vector<std::int64_t>()))
+    parts.token_type.push_back(static_cast<std::int32_t>(type));
+  return parts;
+}
+
+TextModel open_gguf(const fs::path& path, const TextModelOptions& options) {
+  TextModel model;
+  model.kind = "GGUF";
+  model.weights = path;
+  model.config = models::read_gguf_config(path);
+  model.layers = empty_layers(model.config, options);
+  load_public(model, models::PublicNames::Gguf);
+  const checkpoint::GgufHeader header = checkpoint::read_gguf_header(path);
+  if (options.tokenizer.empty() && header.find<std::string>("tokenizer.ggml.model") != nullptr)
+    model.tokenizer = tokens::gguf_tokenizer(tokens_of(header));
+  const auto* const jinja = header.find<std::string>("tokenizer.chat_template");
+  try {
+    if (jinja != nullptr) model.chat = tokens::ChatTemplate::from_jinja(*jinja, path.string());
+  } catch (const Error& error) {
+    model.no_chat = error.what();
+  }
+  if (jinja == nullptr) model.no_chat = "the file has no chat template";
+  return model;
+}
+
+bool is_gguf(const fs::path& path) {
+  std::string begin(4, '\0');
+  std::ifstream(path, std::ios::binary).read(begin.data(), 4);
+  return begin == "GGUF";
 }
 
 }  // namespace
@@ -100,10 +158,12 @@ TextModel open_text_model(const fs::path& path, const TextModelOptions& options)
     model = open_run(path, options);
   } else if (fs::is_directory(path) && fs::exists(path / "config.json")) {
     model = open_hugging_face(path, options);
+  } else if (fs::is_regular_file(path) && is_gguf(path)) {
+    model = open_gguf(path, options);
   } else {
     throw UsageError(text(path.string(),
                           ": is neither the folder of a run, nor a folder with "
-                          "config.json"),
+                          "config.json, nor a GGUF file"),
                      {.hint = "A model of Hugging Face is a folder with config.json and weights."});
   }
   if (!options.tokenizer.empty()) model.tokenizer = tokens::open_tokenizer(options.tokenizer);
