@@ -159,20 +159,21 @@ TEST_F(TokenFiles, GiveRandomPlacesByTheirKeyAlone) {
   EXPECT_THAT(firsts, ElementsAre(0, 1, 2, 3));
 }
 
-// The packed rows hold every token once; within a document places count from 0, the target is the
-// next token, and the last token has none.
+// The packed rows hold every token once. The target is the next token of the document, and its last
+// token has none. Places count from 0 at the begin of a document and of a row.
 TEST_F(TokenFiles, PackWholeDocuments) {
   const auto set = text_of({{3, 5, 1}, {9, 2}});
   const TokenRows rows(set,
                        {.order = RowOrder::Documents, .context = 6, .vocabulary = 1000, .seed = 5});
   ASSERT_EQ(rows.count(), 4);
-  std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> expected;  // id: place, target
-  for (std::int64_t document = 0; document < set->documents(); ++document)
-    for (std::int64_t i = 0; i < set->document_size(document); ++i) {
-      const std::int64_t id = set->document_begin(document) + i;
-      expected[id] = {i, i + 1 < set->document_size(document) ? id + 1 : -100};
-    }
-  std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> found;
+  std::map<std::int64_t, std::int64_t> expected, found;  // id: target
+  std::set<std::int64_t> begins;
+  for (std::int64_t document = 0; document < set->documents(); ++document) {
+    begins.insert(set->document_begin(document));
+    const std::int64_t end = set->document_begin(document) + set->document_size(document);
+    for (std::int64_t id = set->document_begin(document); id < end; ++id)
+      expected[id] = id + 1 < end ? id + 1 : -100;
+  }
   std::int64_t padding = 0;
   for (std::int64_t number = 0; number < rows.count(); ++number) {
     const ReadRow row = row_of(rows, number);
@@ -181,7 +182,8 @@ TEST_F(TokenFiles, PackWholeDocuments) {
         ++padding;
         EXPECT_EQ(row.targets[i], -100);
       } else {
-        EXPECT_TRUE(found.emplace(row.ids[i], std::pair(row.places[i], row.targets[i])).second);
+        EXPECT_TRUE(found.emplace(row.ids[i], row.targets[i]).second);
+        EXPECT_EQ(row.places[i], i == 0 || begins.contains(row.ids[i]) ? 0 : row.places[i - 1] + 1);
       }
     }
   }

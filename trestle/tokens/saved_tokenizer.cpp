@@ -18,7 +18,7 @@ constexpr std::array names = {"tokenizer.json",      "vocab.json",
                               "chat_template.jinja", "tokenizer_config.json",
                               "chat_template.txt",   "bytes"};
 
-void copy(const fs::path& from, const fs::path& to) {
+void copy_one(const fs::path& from, const fs::path& to) {
   std::error_code why;
   fs::copy_file(from, to, fs::copy_options::overwrite_existing, why);
   if (why) throw FileError(why.message(), {.file = to.string()});
@@ -30,10 +30,10 @@ void copy_tokenizer(const fs::path& from, const fs::path& folder) {
   if (from == "bytes") return write_file(folder / "bytes", "");
   const fs::path beside = fs::is_directory(from) ? from : from.parent_path();
   for (const char* name : names)
-    if (fs::exists(beside / name)) copy(beside / name, folder / name);
+    if (fs::exists(beside / name)) copy_one(beside / name, folder / name);
   if (fs::is_directory(from)) return;
   // A file of another name is found by its ending.
-  copy(from, folder / (from.extension() == ".model" ? "tokenizer.model" : "tokenizer.json"));
+  copy_one(from, folder / (from.extension() == ".model" ? "tokenizer.model" : "tokenizer.json"));
 }
 
 std::unique_ptr<Tokenizer> open_saved_tokenizer(const fs::path& folder) {

@@ -50,11 +50,13 @@ class TokenRows {
   struct Row {
     std::span<std::int64_t> ids;      // the inputs; 0 in padding
     std::span<std::int64_t> targets;  // the next token, or -100 where none counts
-    std::span<std::int64_t> places;   // in the document, from 0; -1 in padding
+    // In the document, from 0; -1 in padding. A document that began in an earlier row counts from 0
+    // again, because a row does not see the rows before it.
+    std::span<std::int64_t> places;
   };
   // Fills row `number` of `context` tokens. `key` draws the place of a Random row and has no effect
   // otherwise. A document's last token has no target, because the next document is no answer to it;
-  // in Windows and Random every token has one.
+  // in Windows and Random every token has one. A target that does not count (NAME.counts) is none.
   void read(std::int64_t number, std::uint64_t key, const Row& row) const;
 
  private:
