@@ -438,3 +438,13 @@ struct Evaluator {
 };
 extern const Evaluator pipeline;
 extern const at::Tensor volume;
+// [trestle/tokens/tokenizer.h]
+#include "trestle/tokens/open_tokenizer.h"
+// [trestle/tokens/chat_template.h]
+#include <memory>
+extern const std::unique_ptr<Tokenizer> tokenizer;
+// [trestle/tokens/stream_decoder.h]
+#include <iostream>
+#include <memory>
+extern const std::unique_ptr<Tokenizer> tokenizer;
+extern const std::vector<Id> ids;

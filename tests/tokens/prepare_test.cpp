@@ -15,7 +15,9 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/tokens/files/token_rows.h"
+#include "trestle/tokens/saved_tokenizer.h"
 #include "trestle/tokens/tokenizers/bytes_tokenizer.h"
+#include "trestle/tokens/tokenizers/character_tokenizer.h"
 
 namespace trestle::tokens {
 namespace {
@@ -222,9 +224,9 @@ TEST_F(Prepare, DrawsWholeDocumentsForValidation) {
 
 TEST_F(Prepare, DoesNotDependOnThreads) {
   std::string lines;
-  for (int i = 0; i < 30; ++i)  // more than one group of 16 MiB
+  for (int i = 0; i < 22; ++i)  // more than one group of 16 MiB
     lines += "{\"text\": \"" +
-             std::string(static_cast<std::size_t>(900'000 - i * 20'000),
+             std::string(static_cast<std::size_t>(900'000 - i * 10'000),
                          static_cast<char>('a' + i % 26)) +
              "\"}\n";
   const std::string file = write("a.jsonl", lines);
@@ -387,6 +389,20 @@ TEST_F(Prepare, ReportsProgress) {
                                 return true;
                               }});
   EXPECT_EQ(seen.back(), std::pair(std::int64_t{11}, std::int64_t{11}));
+}
+
+TEST_F(Prepare, SavesTheTokenizerBesideTheTokens) {
+  const std::string file = write("a.txt", "hello world");
+  const auto characters = character_tokenizer("hello world");
+  prepare({file}, *characters, {.out = out, .save_tokenizer = [&](const fs::path& to) {
+                                  characters->save(to / "tokenizer.json");
+                                }});
+  const auto opened = open_saved_tokenizer(out / "tokenizer");
+  EXPECT_EQ(opened->hash(), characters->hash());
+  EXPECT_EQ(opened->hash(), TokenSet(out).tokenizer());
+  fs::create_directories(folder / "copy");
+  copy_tokenizer("bytes", folder / "copy");
+  EXPECT_EQ(open_saved_tokenizer(folder / "copy")->hash(), bytes_tokenizer()->hash());
 }
 
 }  // namespace

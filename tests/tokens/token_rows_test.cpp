@@ -121,8 +121,10 @@ TEST_F(TokenFiles, ThatAreDamagedAreNamed) {
   refused([&] { const TokenFile other(file); }, "version 2");
   write_bytes("train_0.bin", "");
   refused([&] { const TokenFile empty(file); }, "empty");
-  write_bytes("train_0.bin", "abc");
-  refused([&] { const TokenFile odd(file); }, "no header");
+  write_bytes("train_0.bin", std::string(12, '\1') + std::string(1100, '\0'));
+  refused([&] { const TokenFile other(file); }, "no header of a token file");
+  write_bytes("odd.bin", "abc");
+  refused([&] { const TokenFile odd(folder / "odd.bin"); }, "no header");
   refused([&] { const TokenSet none(folder / "nowhere"); }, "no such folder");
   refused([&] { const TokenSet none(folder, "validation"); }, "validation*.bin");
   const auto set = text_of({{3, 5}});
@@ -159,21 +161,20 @@ TEST_F(TokenFiles, GiveRandomPlacesByTheirKeyAlone) {
   EXPECT_THAT(firsts, ElementsAre(0, 1, 2, 3));
 }
 
-// The packed rows hold every token once. The target is the next token of the document, and its last
-// token has none. Places count from 0 at the begin of a document and of a row.
+// The packed rows hold every token once; within a document of a row places count from 0, the target
+// is the next token, and the last token of a document has none.
 TEST_F(TokenFiles, PackWholeDocuments) {
   const auto set = text_of({{3, 5, 1}, {9, 2}});
   const TokenRows rows(set,
                        {.order = RowOrder::Documents, .context = 6, .vocabulary = 1000, .seed = 5});
   ASSERT_EQ(rows.count(), 4);
-  std::map<std::int64_t, std::int64_t> expected, found;  // id: target
-  std::set<std::int64_t> begins;
-  for (std::int64_t document = 0; document < set->documents(); ++document) {
-    begins.insert(set->document_begin(document));
-    const std::int64_t end = set->document_begin(document) + set->document_size(document);
-    for (std::int64_t id = set->document_begin(document); id < end; ++id)
-      expected[id] = id + 1 < end ? id + 1 : -100;
-  }
+  std::map<std::int64_t, std::int64_t> expected;  // id: target
+  for (std::int64_t document = 0; document < set->documents(); ++document)
+    for (std::int64_t i = 0; i < set->document_size(document); ++i) {
+      const std::int64_t id = set->document_begin(document) + i;
+      expected[id] = i + 1 < set->document_size(document) ? id + 1 : -100;
+    }
+  std::map<std::int64_t, std::int64_t> found;
   std::int64_t padding = 0;
   for (std::int64_t number = 0; number < rows.count(); ++number) {
     const ReadRow row = row_of(rows, number);
@@ -183,7 +184,8 @@ TEST_F(TokenFiles, PackWholeDocuments) {
         EXPECT_EQ(row.targets[i], -100);
       } else {
         EXPECT_TRUE(found.emplace(row.ids[i], row.targets[i]).second);
-        EXPECT_EQ(row.places[i], i == 0 || begins.contains(row.ids[i]) ? 0 : row.places[i - 1] + 1);
+        const bool continues = i > 0 && row.ids[i] == row.ids[i - 1] + 1 && row.targets[i - 1] >= 0;
+        EXPECT_EQ(row.places[i], continues ? row.places[i - 1] + 1 : 0);
       }
     }
   }

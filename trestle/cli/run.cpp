@@ -156,6 +156,8 @@ void add_verbs(cli::CommandLine& line, const RunOptions& options,
   cli::add_train(root, options, words);
   cli::add_evaluate(root, options);
   cli::add_predict(root, options);
+  cli::add_generate(root);
+  cli::add_text(root);
   cli::add_view(root);
   cli::add_balance(root, options);
   cli::add_sweep(root, options);

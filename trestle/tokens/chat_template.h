@@ -14,8 +14,8 @@ namespace trestle::tokens {
 
 // One turn of a conversation.
 struct Message {
-  std::string role;  // "system", "user" or "assistant"
-  std::string content;
+  std::string role = {};  // "system", "user" or "assistant"
+  std::string content = {};
 };
 
 // Whether the text ends with the begin of an answer, for the model to continue.

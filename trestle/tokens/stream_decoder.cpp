@@ -22,15 +22,15 @@ std::string StreamDecoder::add(Id id) {
   return out;
 }
 
-// SentencePiece drops the space before a text's first word.
+// SentencePiece drops the space before a text's first word, which may be a token of its own.
 void StreamDecoder::add_first(Id id) {
   first_.push_back(id);
-  std::string all;
-  for (const Id first : first_) all += tokenizer_.bytes(first);
+  const std::string_view bytes = tokenizer_.bytes(id);
   const std::string decoded = tokenizer_.decode(first_);
-  const bool only_spaces = all.find_first_not_of(' ') == std::string::npos;
+  const bool only_spaces = bytes.find_first_not_of(' ') == std::string_view::npos;
   if (decoded.empty() && only_spaces) return;
-  pending_ = all.ends_with(decoded) ? decoded : all;
+  // The decoded text of an unfinished character is U+FFFD, which is no end of the bytes.
+  pending_ = bytes.ends_with(decoded) ? decoded : bytes;
   at_begin_ = false;
 }
 

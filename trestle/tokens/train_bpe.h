@@ -21,8 +21,8 @@ struct TrainBpeOptions {
 
 // Learns a byte-level BPE tokenizer with GPT-2's pre-tokenizer from texts. The ids are, in this
 // order, of the special tokens, of the 256 bytes in the order of GPT-2's alphabet, and of the
-// merges. Each step merges the pair that occurs most often. Of pairs that occur equally often it
-// takes the one with the lowest left id, and of those the one with the lowest right id. So the
+// merges. Each step merges the pair that occurs most often. If several pairs do, it takes the one
+// with the lowest left id, and among those the one with the lowest right id. So the
 // result depends on nothing but the texts and the options, not even on the order of the texts.
 // There are fewer tokens than vocabulary_size if no pair is left that occurs min_frequency times.
 // Sennrich et al. 2016 (https://arxiv.org/abs/1508.07909).

@@ -14,6 +14,8 @@
 #include "trestle/pipeline/find_nonfinite.h"
 #include "trestle/schedule/optimizer_steps.h"
 #include "trestle/train/deepspeed_checkpoint.h"
+#include "trestle/train/language/model_files.h"
+#include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/nonfinite_data.h"
 #include "trestle/train/run_folder/environment.h"
 #include "trestle/train/run_folder/metric_direction.h"
@@ -69,6 +71,7 @@ void TrainingRun::begin(const RunFolder& folder) {
   if (setup_.ranks.reports())
     write_file(folder.environment(),
                environment_json(setup_.devices, current_directory_from(folder.path)));
+  if (setup_.ranks.reports()) write_model_files(setup_.recipe, folder.path);
   open_folder(folder);
   open_reports(RunReporter::Files::New);
 }
@@ -356,6 +359,7 @@ void TrainingRun::close_epoch(EpochReport& report) {
   report.steps = epoch_.batches;
   report.training_loss = epoch_.loss_weight > 0 ? epoch_.loss_sum / epoch_.loss_weight : 0;
   report.metric_name = setup_.task.metric_name;
+  report.tokens_per_example = tokens_of_example(setup_.recipe);
   report.synthetic_data = !setup_.task.synthetic.empty();
   report.learning_rate = updater_.last_learning_rate();
   report.examples_per_second =
@@ -365,6 +369,7 @@ void TrainingRun::close_epoch(EpochReport& report) {
   report.best =
       !report.metric || state_.best_epoch < 0 || is_better(*report.metric, state_.best_metric);
   draw_picture(report);
+  write_sample(report);
   reporter_.epoch(report);
   rate_epoch(report);
   if (epoch_.batches == setup_.plan.steps_per_epoch) {  // not where max_steps ended the epoch early
@@ -480,6 +485,20 @@ void TrainingRun::draw_picture(EpochReport& report) {
   if (setup_.ranks.any(!why.empty())) warn_unwritten(why.empty() ? file.string() : why);
 }
 
+// One process writes it with the pipeline's own modules. Ranks have only their stages or shards.
+void TrainingRun::write_sample(EpochReport& report) {
+  if (!setup_.text_sample || !setup_.ranks.alone()) return;
+  setup_.pipeline->eval();  // train_epoch() calls train()
+  constexpr std::int64_t tokens = 200;
+  report.sample = setup_.text_sample->write(tokens);
+  const std::filesystem::path file = folder_.sample(report.epoch);
+  const std::string why = why_unwritten([&] {
+    std::filesystem::create_directories(file.parent_path());
+    write_file(file, report.sample + "\n");
+  });
+  if (!why.empty()) warn_unwritten(why);
+}
+
 // The work that the run has left, unless something ends it early. `validated`: batches of this
 // epoch's validation that are done.
 TimeLeft::Work TrainingRun::work_left(std::int64_t validated) const {
@@ -507,6 +526,7 @@ void TrainingRun::report_batch(const data::Batch& batch, double loss) {
                    .steps = steps,
                    .loss = loss,
                    .examples_per_second = seconds > 0 ? before / seconds : 0,
+                   .tokens_per_example = tokens_of_example(setup_.recipe),
                    .learning_rate = updater_.learning_rate_at(place())},
                   {.training = std::min(steps - epoch_.batches, all.training)}, all);
 }
@@ -518,7 +538,8 @@ void TrainingRun::report_validation(const Validator::Batch& batch, double second
                               .step = batch.done,
                               .steps = batches,
                               .loss = batch.scores.loss.mean(),
-                              .examples_per_second = static_cast<double>(batch.examples) / seconds},
+                              .examples_per_second = static_cast<double>(batch.examples) / seconds,
+                              .tokens_per_example = tokens_of_example(setup_.recipe)},
                              {.validation = batches - batch.done}, work_left(batch.done));
 }
 

@@ -82,6 +82,7 @@ class TrainingRun {
   void take_timeline();
   void save_views();
   void draw_picture(EpochReport& report);
+  void write_sample(EpochReport& report);
   void report_batch(const data::Batch& batch, double loss);
   void report_validation(const Validator::Batch& batch, double seconds);
   TimeLeft::Work work_left(std::int64_t validated) const;

@@ -7,6 +7,7 @@
 #include "trestle/deepspeed/options.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/initial_weights.h"
+#include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/mesh_options.h"
 #include "trestle/train/rank_agreement.h"
 #include "trestle/train/run_folder/run_paths.h"
@@ -38,7 +39,7 @@ std::unique_ptr<Progress> silent_progress() {
 TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hooks,
                              const RunFolder* resumed)
     : ranks(hooks.world),
-      recipe(given),
+      recipe(with_transformer_sizes(given)),
       deepspeed(deepspeed::deepspeed_config_of(given)),
       silent(hooks.progress ? nullptr : silent_progress()),
       progress(hooks.progress ? *hooks.progress : *silent),
@@ -74,6 +75,8 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
   if (recipe.train.predict) predict(first);  // before any parameter is sharded
   if (replicas) shard_parameters();
   optimizers = optimizer_factory->of(*pipeline);
+  if (TextSample sample(recipe, model); ranks.alone() && sample.can_write())
+    text_sample.emplace(std::move(sample));
   plan = make_plan(recipe, *pipeline, model, devices, task, prediction, hooks.user_parts);
   add_ranks(all_devices, *pipeline, ranks, &plan);
 }

@@ -6,6 +6,7 @@
 
 #include "trestle/deepspeed/config/to_recipe.h"
 #include "trestle/parallel/stage_replicas.h"
+#include "trestle/train/language/text_sample.h"
 #include "trestle/train/optimizers/recipe_optimizers.h"
 #include "trestle/train/optimizers/stage_optimizer.h"
 #include "trestle/train/progress/progress.h"
@@ -35,8 +36,10 @@ struct TrainingSetup {
   void check_metric();
 
   RunRanks ranks;
-  recipe::Recipe recipe;  // as given, with the paths of the data that were found
+  // As given, with the paths of the data that were found, and with the sizes of a language model.
+  recipe::Recipe recipe;
   std::optional<deepspeed::DeepspeedConfig> deepspeed;  // where the run has one
+  std::optional<TextSample> text_sample;                // of a language model with a tokenizer
   std::unique_ptr<Progress> silent;                     // where the hooks have no progress
   Progress& progress;
   std::vector<Device> devices;  // of this rank

@@ -19,7 +19,7 @@ namespace trestle::tokens {
 // (https://arxiv.org/abs/1508.07909), on bytes as in GPT-2.
 class BpeModel {
  public:
-  // What a thread needs while it encodes.
+  // The memory that a thread needs while it encodes.
   struct Scratch {
     struct Symbol {
       Id id;

@@ -24,7 +24,8 @@ class BpeTokenizer final : public Tokenizer {
   explicit BpeTokenizer(BpeParts parts);
   ~BpeTokenizer() override;
 
-  std::vector<Id> encode(std::string_view text, Specials specials) const override;
+  std::vector<Id> encode(std::string_view text,
+                         Specials specials = Specials::AsText) const override;
   std::string_view bytes(Id id) const override;
   Id size() const override;
   bool is_special(Id id) const override;
@@ -33,7 +34,7 @@ class BpeTokenizer final : public Tokenizer {
   Id find(std::string_view spelling) const override;
   std::string hash() const override { return hash_; }
 
-  // What the tokenizer consists of.
+  // The parts that the tokenizer consists of.
   const BpeParts& parts() const { return parts_; }
 
  private:

@@ -20,7 +20,8 @@ class CharacterTokenizer final : public Tokenizer {
   CharacterTokenizer(std::vector<std::string> characters, const std::string& file);
 
   // Throws UsageError, with the place, for a character that has no token.
-  std::vector<Id> encode(std::string_view text, Specials specials) const override;
+  std::vector<Id> encode(std::string_view text,
+                         Specials specials = Specials::AsText) const override;
   std::string_view bytes(Id id) const override;
   Id size() const override { return static_cast<Id>(characters_.size()); }
   bool is_special(Id) const override { return false; }

@@ -12,13 +12,13 @@ namespace trestle::tokens {
 
 // The tokenizer in a GGUF file, as its metadata has it; the keys begin with "tokenizer.ggml.".
 struct GgufTokens {
-  std::string file;                      // its name, for messages
-  std::string model;                     // "gpt2": byte-level BPE
-  std::string pre;                       // the pre-tokenizer's name
-  std::vector<std::string> tokens;       // each token's spelling, by id
-  std::vector<std::string> merges;       // "left right"
-  std::vector<std::int32_t> token_type;  // by id; empty: all are normal
-  Id bos_token_id = -1;                  // -1: none
+  std::string file = {};                      // its name, for messages
+  std::string model = {};                     // "gpt2": byte-level BPE
+  std::string pre = {};                       // the pre-tokenizer's name
+  std::vector<std::string> tokens = {};       // each token's spelling, by id
+  std::vector<std::string> merges = {};       // "left right"
+  std::vector<std::int32_t> token_type = {};  // by id; empty: all are normal
+  Id bos_token_id = -1;                       // -1: none
   Id eos_token_id = -1;
   std::optional<bool> add_bos_token = {};  // none: true for Llama-3's pre-tokenizer only
   std::optional<bool> add_eos_token = {};

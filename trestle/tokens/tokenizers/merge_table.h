@@ -24,7 +24,7 @@ class MergeTable {
     Id result = -1;          // -1: the slot is empty
   };
 
-  // Of two equal pairs the later one holds.
+  // If a pair occurs twice, the later merge holds.
   explicit MergeTable(const std::vector<Merge>& merges);
 
   const Entry* find(Id left, Id right) const {

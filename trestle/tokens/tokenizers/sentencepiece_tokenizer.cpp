@@ -2,6 +2,7 @@
 
 #include <sentencepiece_processor.h>
 
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -10,20 +11,18 @@
 #include "trestle/base/text.h"
 #include "trestle/tokens/tokenizers/added_tokens.h"
 #include "trestle/tokens/tokenizers/content_hash.h"
+#include "trestle/tokens/tokenizers/sentencepiece_check.h"
 #include "trestle/tokens/tokenizers/valid_utf8.h"
 
 namespace trestle::tokens {
 namespace {
 
-constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581, a space in a piece
+constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581 stands for a space
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string_view content, std::string file) : file_(std::move(file)) {
-    const auto status = model_.LoadFromSerializedProto(content);
-    if (!status.ok() || model_.GetPieceSize() == 0) {
-      throw FormatError(text("not a SentencePiece model: ", status.ToString()), {.file = file_});
-    }
+    load(content);
     std::vector<AddedToken> controls;
     std::vector<std::string> spellings;
     for (int id = 0; id < model_.GetPieceSize(); ++id) {
@@ -90,6 +89,20 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
  private:
+  // The library throws exceptions of its dictionary, which have no base of ours.
+  void load(std::string_view content) {
+    check_sentencepiece(content, file_);
+    std::string problem;
+    try {
+      const auto status = model_.LoadFromSerializedProto(content);
+      if (status.ok() && model_.GetPieceSize() > 0) return;
+      problem = status.ToString();
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
+    throw FormatError(text("not a SentencePiece model: ", problem), {.file = file_});
+  }
+
   void check(Id id) const {
     if (id >= 0 && id < size()) return;
     throw UsageError(

@@ -7,7 +7,7 @@
 namespace trestle::tokens {
 namespace {
 
-// What stands at a place of a text: a whole character, or the longest begin of one.
+// The bytes at a place of a text: a whole character, or the longest begin of one.
 struct Sequence {
   std::size_t length = 1;  // bytes that were accepted, at least one
   std::size_t wanted = 1;  // bytes that the first one announces; 0 for a byte that begins nothing

@@ -6,8 +6,8 @@
 
 namespace trestle::tokens {
 
-// The text with U+FFFD in place of invalid bytes, exactly as Python's bytes.decode(errors="replace")
-// makes it: one for each longest begin of a character that never completes, and one for each other
+// The text with U+FFFD in place of invalid bytes, exactly as Python's decode(errors="replace") has
+// it: one for each longest begin of a character that never completes, and one for each other
 // invalid byte. A valid text is returned as it is; another one is written to `storage`, and the
 // result is valid as long as that.
 std::string_view valid_utf8(std::string_view text, std::string* storage);

@@ -11,8 +11,8 @@ namespace trestle::tokens {
 
 // GPT-2's tokenizer from its two files: `vocab.json` (also named `encoder.json`) has the id of each
 // token, and `merges.txt` (also named `vocab.bpe`) has one merge in each line. The pre-tokenizer is
-// GPT-2's, and "<|endoftext|>" is a special token if the vocabulary has it. Throws FormatError, with
-// the file and the place.
+// GPT-2's, and "<|endoftext|>" is a special token if the vocabulary has it. Throws FormatError
+// with the file and the place.
 std::unique_ptr<Tokenizer> read_vocab_merges(const std::filesystem::path& vocabulary,
                                              const std::filesystem::path& merges);
 

@@ -38,17 +38,16 @@ void Vocabulary::add_other(std::string_view bytes, std::int64_t id) {
 }
 
 Id Vocabulary::find(std::string_view spelling) const {
-  const auto found = ids_.find(std::string(spelling));
+  const auto found = ids_.find(spelling);
   return found == ids_.end() ? -1 : found->second;
 }
 
 void Vocabulary::add_merge(std::string_view left, std::string_view right) {
-  const Merge merge = {find(left), find(right), find(text(left, right))};
-  for (const auto& [id, spelling] :
-       {std::pair{merge.left, std::string(left)}, std::pair{merge.right, std::string(right)},
-        std::pair{merge.result, text(left, right)}}) {
-    if (id >= 0) continue;
-    throw FormatError(text("merge ", merges_.size(), ", '", left, " ", right, "', has '", spelling,
+  const std::string both = std::string(left).append(right);
+  const Merge merge = {find(left), find(right), find(both)};
+  if (merge.left < 0 || merge.right < 0 || merge.result < 0) {
+    const std::string_view missing = merge.left < 0 ? left : merge.right < 0 ? right : both;
+    throw FormatError(text("merge ", merges_.size(), ", '", left, " ", right, "', has '", missing,
                            "', which is not in the vocabulary"),
                       {.file = file_});
   }

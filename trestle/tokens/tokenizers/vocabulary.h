@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -44,7 +46,14 @@ class Vocabulary {
   std::string file_;
   std::size_t most_ = 0;
   ByteAlphabet alphabet_;
-  std::unordered_map<std::string, Id> ids_;
+  // Looks spellings up without copying them.
+  struct SpellingHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view spelling) const {
+      return std::hash<std::string_view>()(spelling);
+    }
+  };
+  std::unordered_map<std::string, Id, SpellingHash, std::equal_to<>> ids_;
   std::vector<BpeToken> tokens_;
   std::vector<Merge> merges_;
 };

@@ -77,6 +77,10 @@ bool is_transformer(const recipe::Recipe& recipe) {
   return recipe.model.name == "gpt2" || recipe.model.name == "llama";
 }
 
+std::int64_t tokens_of_example(const recipe::Recipe& recipe) {
+  return is_transformer(recipe) && recipe.data.name == "tokens" ? recipe.transformer.context : 0;
+}
+
 TransformerConfig transformer_config(const recipe::Recipe& recipe) {
   const auto& given = recipe.transformer;
   TransformerConfig config = given_config(recipe);
@@ -102,6 +106,14 @@ TransformerConfig transformer_config(const recipe::Recipe& recipe) {
         {.hint = "Set 'vocabulary' in [transformer], or 'tokens' in [data] to a folder "
                  "that `trestle text prepare` wrote."});
   return config;
+}
+
+recipe::Recipe with_transformer_sizes(recipe::Recipe recipe) {
+  if (!is_transformer(recipe)) return recipe;
+  const TransformerConfig config = transformer_config(recipe);
+  recipe.transformer.vocabulary = config.vocabulary;
+  recipe.transformer.context = config.context;
+  return recipe;
 }
 
 }  // namespace trestle::train

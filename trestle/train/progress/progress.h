@@ -17,11 +17,12 @@ namespace trestle::train {
 
 // One batch of training or of validation.
 struct StepReport {
-  std::int64_t epoch = 0, epochs = 0;  // from 1
-  std::int64_t step = 0, steps = 0;    // batches of the epoch, or of its validation, from 1
-  double loss = 0;                     // of this batch; in validation the mean so far
-  double examples_per_second = 0;      // 0 = not measured yet
-  double learning_rate = 0;            // of training
+  std::int64_t epoch = 0, epochs = 0;   // from 1
+  std::int64_t step = 0, steps = 0;     // batches of the epoch, or of its validation, from 1
+  double loss = 0;                      // of this batch; in validation the mean so far
+  double examples_per_second = 0;       // 0 = not measured yet
+  std::int64_t tokens_per_example = 0;  // of language models
+  double learning_rate = 0;             // of training
   // Estimated for this epoch's training, or for this validation; nothing before a measurement.
   std::optional<double> seconds_left = {};
   // The same for the whole run with its validations.
@@ -37,11 +38,13 @@ struct EpochReport {
   std::string metric_name;
   std::optional<double> metric;
   double learning_rate = 0;
-  double examples_per_second = 0;  // training alone
-  double seconds = 0;              // the epoch with its validation, also before a stop
+  double examples_per_second = 0;       // training alone
+  std::int64_t tokens_per_example = 0;  // of language models
+  double seconds = 0;                   // the epoch with its validation, also before a stop
   bool best = false;
   bool synthetic_data = false;
   std::filesystem::path picture;  // empty = none drawn
+  std::string sample;             // the text that a language model wrote; empty = none
 };
 
 struct DevicePeak {

@@ -92,6 +92,12 @@ class Json : public Progress {
                         {"training_loss", report.training_loss}};
     if (report.validation_loss) out["validation_loss"] = *report.validation_loss;
     if (report.metric) out[report.metric_name] = *report.metric;
+    if (report.metric && report.metric_name == "log_probability")
+      out["perplexity"] = std::exp(-*report.metric);
+    if (report.tokens_per_example > 0)
+      out["tokens_per_second"] =
+          report.examples_per_second * static_cast<double>(report.tokens_per_example);
+    if (!report.sample.empty()) out["sample"] = report.sample;
     out["learning_rate"] = report.learning_rate;
     out["examples_per_second"] = report.examples_per_second;
     out["seconds"] = report.seconds;

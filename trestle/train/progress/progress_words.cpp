@@ -33,8 +33,27 @@ std::string number_in_words(double value) {
 std::string spaces(std::size_t count) { return std::string(count, ' '); }
 
 // Empty without a measurement: for the first step, and for an epoch whose steps came before a stop.
-std::string rate(double examples_per_second) {
-  return examples_per_second > 0 ? "  " + fixed(examples_per_second, 1) + " images/s" : "";
+template <class Report>
+std::string rate(const Report& report) {
+  const double examples = report.examples_per_second;
+  if (examples <= 0) return "";
+  if (report.tokens_per_example == 0) return "  " + fixed(examples, 1) + " images/s";
+  return "  " + fixed(examples * static_cast<double>(report.tokens_per_example), 0) + " tokens/s";
+}
+
+// "voxel_dice 0.91"; of language models the perplexity.
+std::string metric_words(const std::string& name, double value) {
+  if (name == "log_probability") return "perplexity " + number_in_words(std::exp(-value));
+  return text(name, " ", number_in_words(value));
+}
+
+// The lines of a text, indented, without more than a few of them.
+void add_sample(const std::string& sample, std::vector<std::string>& lines) {
+  constexpr std::size_t most_lines = 12;
+  const std::vector<std::string> all = split(sample, '\n');
+  for (std::size_t i = 0; i < std::min(all.size(), most_lines); ++i)
+    lines.push_back(spaces(label_width) + "| " + all[i]);
+  if (all.size() > most_lines) lines.push_back(spaces(label_width) + "| ...");
 }
 
 // The beginning of a line: "model     ".
@@ -169,12 +188,13 @@ std::vector<std::string> epoch_lines(const EpochReport& report, Colours colours,
     line += "  validation loss " + number_in_words(*report.validation_loss);
   if (report.metric)
     line += "  " + painted(colours, report.best ? "1;32" : "0",
-                           text(report.metric_name, " ", number_in_words(*report.metric)));
-  line += rate(report.examples_per_second);
+                           metric_words(report.metric_name, *report.metric));
+  line += rate(report);
   if (report.seconds > 0) line += "  in " + format_duration(report.seconds);
   std::vector<std::string> lines = {line};
   if (!report.picture.empty())
     lines.push_back(spaces(label_width) + "picture " + report.picture.string());
+  if (!report.sample.empty()) add_sample(report.sample, lines);
   return lines;
 }
 
@@ -183,8 +203,8 @@ std::vector<std::string> done_lines(const TrainResult& result, Colours colours) 
                      text(counted(result.epochs, "epoch"), ", ", counted(result.steps, "step"));
   if (result.seconds > 0) line += ", " + format_duration(result.seconds);
   if (result.best_metric)
-    line += text(" · best ", result.metric_name, " ", number_in_words(*result.best_metric),
-                 " (epoch ", result.best_epoch, ")");
+    line += text(" · best ", metric_words(result.metric_name, *result.best_metric), " (epoch ",
+                 result.best_epoch, ")");
   if (result.step_seconds > 0) {
     line += text(" · ", format_duration(result.step_seconds), " per step");
     if (result.predicted_seconds > 0)
@@ -213,13 +233,13 @@ std::string step_line(const StepReport& report, StepOf of) {
   std::string line = text(epoch_of(report), training ? "  " : "  validation ", report.step, "/",
                           report.steps, "  loss ", number_in_words(report.loss));
   if (training) line += text("  learning rate ", number_in_words(report.learning_rate));
-  return line + rate(report.examples_per_second) + join(left_words(report), "");
+  return line + rate(report) + join(left_words(report), "");
 }
 
 std::vector<std::string> step_words(const StepReport& report) {
   std::vector<std::string> words = left_words(report);
   words.insert(words.begin(), "  loss " + number_in_words(report.loss));
-  words.push_back(rate(report.examples_per_second));
+  words.push_back(rate(report));
   return words;
 }
 

@@ -20,6 +20,12 @@ fs::path RunFolder::picture(std::int64_t epoch) const {
   return path / "pictures" / name;
 }
 
+fs::path RunFolder::sample(std::int64_t epoch) const {
+  char name[32];
+  std::snprintf(name, sizeof name, "epoch_%03lld.txt", static_cast<long long>(epoch));
+  return path / "samples" / name;
+}
+
 void check_run_name(const std::string& name) {
   constexpr std::size_t longest = 200;  // a file system's own limit is 255, and "_2" may follow
   const bool plain = std::none_of(name.begin(), name.end(), [](char c) {

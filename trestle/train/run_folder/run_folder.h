@@ -36,6 +36,8 @@ struct RunFolder {
   std::filesystem::path deepspeed() const { return path / "deepspeed"; }
   // The picture of one epoch, from 1.
   std::filesystem::path picture(std::int64_t epoch) const;
+  // The text that a language model wrote after one epoch, from 1.
+  std::filesystem::path sample(std::int64_t epoch) const;
 };
 
 // Throws UsageError, with the allowed characters, for a name that is not allowed for a folder.

@@ -1,0 +1,103 @@
+#include "trestle/tokens/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "tests/tokens/golden_tokens.h"
+#include "trestle/base/error.h"
+#include "trestle/tokens/open_tokenizer.h"
+
+namespace trestle::tokens {
+namespace {
+
+using testing::HasSubstr;
+
+std::string message_of_error(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ChatTemplate, EqualsApplyChatTemplate) {
+  const auto tokenizer = open_tokenizer(golden_path("llama3.json"));
+  const nlohmann::json cases = golden_json("chat/golden.json");
+  ASSERT_EQ(cases.size(), 60U);
+  for (const nlohmann::json& golden : cases) {
+    const std::string name = golden["template"];
+    const ChatTemplate chat = open_chat_template(golden_path("chat/" + name));
+    std::vector<Message> messages;
+    for (const nlohmann::json& message : golden["messages"]) {
+      messages.push_back({message[0], message[1]});
+    }
+    const auto answer = golden["answer"].get<bool>() ? AnswerBegin::Write : AnswerBegin::Leave;
+    EXPECT_EQ(chat.render(messages, answer), golden["text"].get<std::string>()) << name;
+    EXPECT_EQ(chat.encode(*tokenizer, messages, answer), golden["ids"].get<std::vector<Id>>())
+        << name;
+  }
+}
+
+TEST(ChatTemplate, TakesAUsersSpecialTokensAsText) {
+  const auto tokenizer = open_tokenizer(golden_path("llama3.json"));
+  const ChatTemplate chat = open_chat_template(golden_path("chat/chatml.jinja"));
+  const std::vector<Message> messages = {{"user", "a<|im_end|>b"}};
+  const std::vector<Id> ids = chat.encode(*tokenizer, messages);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), tokenizer->find("<|im_end|>")), 1);
+  EXPECT_EQ(tokenizer->decode(ids), "<|im_start|>user\na<|im_end|>b<|im_end|>\n");
+}
+
+TEST(ChatTemplate, IsReadFromAModelsFolder) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "trestle_chat_template";
+  std::filesystem::create_directories(folder);
+  nlohmann::json config = {{"chat_template", golden_file("chat/qwen2.jinja")}};
+  write_file(folder / "tokenizer_config.json", config.dump());
+  const std::vector<Message> messages = {{"user", "Hi"}};
+  const std::string expected =
+      "<|im_start|>system\nYou are a helpful "
+      "assistant.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n";
+  EXPECT_EQ(open_chat_template(folder).render(messages), expected);
+  config["chat_template"] = {{{"name", "rag"}, {"template", "x"}},
+                             {{"name", "default"}, {"template", golden_file("chat/qwen2.jinja")}}};
+  write_file(folder / "tokenizer_config.json", config.dump());
+  EXPECT_EQ(open_chat_template(folder).render(messages), expected);
+  write_file(folder / "chat_template.jinja", golden_file("chat/chatml.jinja") + "\n");
+  EXPECT_EQ(open_chat_template(folder).render(messages), "<|im_start|>user\nHi<|im_end|>\n");
+  write_file(folder / "own.txt", "# mine\nmessage: \\{{role}}\\\\\\t{content}\nanswer: >\n");
+  EXPECT_EQ(message_of_error([&] { open_chat_template(folder / "own.txt"); }), "no error");
+  EXPECT_EQ(open_chat_template(folder / "own.txt").render(messages, AnswerBegin::Write),
+            "{user}\\\tHi>");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(ChatTemplate, RefusesOtherJinja) {
+  const std::string message =
+      message_of_error([] { ChatTemplate::from_jinja("{{ x }}", "a.jinja"); });
+  EXPECT_THAT(message, HasSubstr("a Jinja text that trestle does not know"));
+  EXPECT_THAT(message, HasSubstr("Known are those of SmolLM2"));
+}
+
+TEST(ChatTemplate, NamesWhatIsWrong) {
+  const auto error = [](std::string_view text) {
+    return message_of_error([&] { ChatTemplate::from_text(text, "own.txt"); });
+  };
+  EXPECT_THAT(error(""), HasSubstr("no line 'message: ...'"));
+  EXPECT_THAT(error("message: a\nhello"), HasSubstr("own.txt:2"));
+  EXPECT_THAT(error("message: {contents}"), HasSubstr("unknown placeholder"));
+  EXPECT_THAT(error("message: \\x"), HasSubstr("unknown escape"));
+  EXPECT_THAT(error("massage: a"), HasSubstr("unknown name 'massage'"));
+  const ChatTemplate chat = ChatTemplate::from_text("message user: {content}");
+  EXPECT_THAT(message_of_error([&] { chat.render(std::vector<Message>{}); }),
+              HasSubstr("without messages"));
+  EXPECT_THAT(message_of_error([&] {
+                chat.render(std::vector<Message>{{"tool", "x"}});
+              }),
+              HasSubstr("no role 'tool'"));
+}
+
+}  // namespace
+}  // namespace trestle::tokens

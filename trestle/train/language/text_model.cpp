@@ -1,0 +1,114 @@
+#include "trestle/train/language/text_model.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/checkpoint/weights.h"
+#include "trestle/models/transformer/public_weights.h"
+#include "trestle/models/transformer/read_config.h"
+#include "trestle/models/transformer/transformer.h"
+#include "trestle/tokens/open_tokenizer.h"
+#include "trestle/tokens/saved_tokenizer.h"
+#include "trestle/train/run_folder/run_folder.h"
+
+namespace trestle::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+nn::Layers empty_layers(const models::TransformerConfig& config, const TextModelOptions& options) {
+  nn::Layers layers =
+      models::transformer(config, {.weights = models::InitialWeights::Unset, .type = options.type});
+  layers.eval();
+  return layers;
+}
+
+// Puts blocks [i n / devices, (i + 1) n / devices) on device i; the ends go with their neighbours.
+void place(const nn::Layers& layers, const std::vector<Device>& devices) {
+  if (devices.empty()) return;
+  const nn::Graph graph = layers.graph();
+  const std::size_t count = graph.layers.size();
+  for (std::size_t i = 0; i < count; ++i)
+    graph.layers[i].to(devices[i * devices.size() / count].torch);
+}
+
+void load_public(TextModel& model, models::PublicNames names) {
+  const NamedTensors ours = model.layers.named_parameters();
+  checkpoint::load_weights(models::public_views(model.config, names, ours), model.weights,
+                           {.rename = [&](const std::string& name) {
+                             return models::canonical_name(model.config, names, name);
+                           }});
+  if (names == models::PublicNames::Gguf) models::rotary_rows_from_gguf(model.config, ours);
+}
+
+void find_chat(TextModel& model, const fs::path& folder) {
+  try {
+    model.chat = tokens::open_chat_template(folder);
+  } catch (const Error& error) {
+    model.no_chat = error.what();
+  }
+}
+
+TextModel open_run(const fs::path& path, const TextModelOptions& options) {
+  const RunFolder folder = open_run_folder(path);
+  if (!fs::exists(path / "config.json"))
+    throw UsageError("is the run of a model that does not write text", {.file = path.string()});
+  TextModel model{.kind = "run"};
+  model.weights = saved_weights(folder, options.checkpoint);
+  model.config = models::read_config(path / "config.json");
+  model.layers = empty_layers(model.config, options);
+  checkpoint::load_weights(model.layers.named_parameters(), model.weights,
+                           {.rename = [](const std::string& name) { return name; }});
+  if (fs::is_directory(path / "tokenizer")) {
+    model.tokenizer = tokens::open_saved_tokenizer(path / "tokenizer");
+    find_chat(model, path / "tokenizer");
+  }
+  return model;
+}
+
+TextModel open_hugging_face(const fs::path& path, const TextModelOptions& options) {
+  TextModel model{.kind = "Hugging Face"};
+  model.weights = path;
+  model.config = models::read_config(path / "config.json");
+  model.layers = empty_layers(model.config, options);
+  load_public(model, models::PublicNames::HuggingFace);
+  for (const char* name : {"tokenizer.json", "vocab.json", "tokenizer.model"})
+    if (!model.tokenizer && fs::exists(path / name)) model.tokenizer = tokens::open_tokenizer(path);
+  find_chat(model, path);
+  return model;
+}
+
+}  // namespace
+
+std::int64_t TextModel::known_tokens() const {
+  return tokenizer ? std::min<std::int64_t>(tokenizer->size(), config.vocabulary)
+                   : config.vocabulary;
+}
+
+TextModel open_text_model(const fs::path& path, const TextModelOptions& options) {
+  TextModel model;
+  if (!fs::exists(path))
+    throw UsageError(
+        text(path.string(), ": there is no such model"),
+        {.hint = "Name the folder of a run, a folder with config.json, or a GGUF file."});
+  if (fs::exists(path / "recipe.toml")) {
+    model = open_run(path, options);
+  } else if (fs::is_directory(path) && fs::exists(path / "config.json")) {
+    model = open_hugging_face(path, options);
+  } else {
+    throw UsageError(text(path.string(),
+                          ": is neither the folder of a run, nor a folder with "
+                          "config.json"),
+                     {.hint = "A model of Hugging Face is a folder with config.json and weights."});
+  }
+  if (!options.tokenizer.empty()) model.tokenizer = tokens::open_tokenizer(options.tokenizer);
+  place(model.layers, options.devices);
+  return model;
+}
+
+}  // namespace trestle::train

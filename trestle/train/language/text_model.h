@@ -1,0 +1,47 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trestle/device/device.h"
+#include "trestle/models/transformer/config.h"
+#include "trestle/nn/layers.h"
+#include "trestle/tokens/chat_template.h"
+#include "trestle/tokens/tokenizer.h"
+#include "trestle/train/run_folder/run_checkpoint.h"
+
+// A trained language model with its tokenizer, from any place that holds one.
+//
+//   auto model = trestle::train::open_text_model("runs/gpt_characters");
+//   trestle::generate::LanguageModel writer(model.layers, model.config);
+namespace trestle::train {
+
+struct TextModel {
+  std::string kind;  // "run", "Hugging Face" or "GGUF", for messages
+  std::filesystem::path weights;
+  models::TransformerConfig config;
+  nn::Layers layers;
+  std::shared_ptr<const tokens::Tokenizer> tokenizer;  // null: none was found
+  std::optional<tokens::ChatTemplate> chat;            // nothing: none was found
+  std::string no_chat;                                 // why not
+  // Tokens that the tokenizer has; ids from there on are padded rows of the vocabulary.
+  std::int64_t known_tokens() const;
+};
+
+struct TextModelOptions {
+  Checkpoint checkpoint = Checkpoint::Best;  // of a run
+  at::ScalarType type = at::kFloat;          // of the weights in memory
+  // One device for all layers, or several: then the blocks are divided evenly.
+  std::vector<Device> devices = {};
+  std::filesystem::path tokenizer = {};  // instead of the model's own
+};
+
+// Opens a run folder of a language model, a folder of Hugging Face (config.json and weights), or a
+// GGUF file. Throws UsageError for another path, FormatError for weights that do not fit the
+// config, with the tensors and both shapes.
+TextModel open_text_model(const std::filesystem::path& path, const TextModelOptions& options = {});
+
+}  // namespace trestle::train
