@@ -50,7 +50,7 @@ class FramedBytes : public Tokenizer {
   std::vector<Id> prefix_, suffix_;
 };
 
-// What a file holds, read without the library.
+// The content of a file, read without the library.
 struct PlainFile {
   std::vector<std::vector<Id>> documents;
   std::string counts;  // "0110..." or nothing

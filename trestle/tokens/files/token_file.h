@@ -15,8 +15,8 @@
 //
 // Beside NAME.bin may be NAME.json, what trestle knows about the file (TokenFileInfo), and
 // NAME.documents, the position of each document's first token as uint64. NAME.counts, if it is
-// there, has one bit per token: 1 if the token is a target of the loss. Token i is bit i % 8 of byte
-// i / 8.
+// there, has one bit per token: 1 if the token is a target of the loss. The bit of token i is bit
+// i % 8 of byte i / 8.
 namespace trestle::tokens {
 
 struct TokenFileInfo {
@@ -77,8 +77,8 @@ class TokenFile {
 
 // Writes NAME.bin, NAME.json and NAME.documents; ids are uint16 where the vocabulary allows it.
 // `counts` has a bool for each id, and then NAME.counts is written too, or nothing. The checksums
-// of `info` are not used. Each file appears whole, NAME.bin last. Throws UsageError for ids that are
-// not below the vocabulary and for 2^31 ids or more, FileError if the system rejects a write.
+// of `info` are not used. Each file appears whole, NAME.bin last. Throws UsageError for ids that
+// are not below the vocabulary and for 2^31 ids or more, FileError if the system rejects a write.
 void write_token_file(const std::filesystem::path& bin, std::span<const std::int32_t> ids,
                       std::span<const std::int64_t> documents, const TokenFileInfo& info,
                       const std::vector<bool>& counts = {});
