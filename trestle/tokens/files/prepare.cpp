@@ -1,5 +1,7 @@
 #include "trestle/tokens/files/prepare.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -26,16 +28,22 @@ namespace fs = std::filesystem;
 class ShardWriter {
  public:
   ShardWriter(fs::path folder, std::string split, const PrepareOptions& options,
-              const Tokenizer& tokenizer)
+              const Tokenizer& tokenizer, const std::vector<std::string>& sources)
       : folder_(std::move(folder)),
         split_(std::move(split)),
         most_(options.shard_tokens),
-        info_{.tokenizer = tokenizer.hash(), .vocabulary = tokenizer.size()} {}
+        has_counts_(!options.prompt_key.empty()),
+        info_{.tokenizer = tokenizer.hash(), .vocabulary = tokenizer.size(), .sources = sources} {}
 
-  void add(std::span<const Id> document) {
+  // The first `prompt` tokens are no targets.
+  void add(std::span<const Id> document, std::int64_t prompt) {
     if (!ids_.empty() && std::ssize(ids_) + std::ssize(document) > most_) finish();
     begins_.push_back(std::ssize(ids_));
     ids_.insert(ids_.end(), document.begin(), document.end());
+    if (has_counts_) {
+      counts_.resize(counts_.size() + static_cast<std::size_t>(prompt), false);
+      counts_.resize(ids_.size(), true);
+    }
     tokens_ += std::ssize(document);
   }
 
@@ -43,9 +51,10 @@ class ShardWriter {
     if (ids_.empty()) return;
     std::array<char, 24> number{};
     std::snprintf(number.data(), number.size(), "_%06lld.bin", static_cast<long long>(files_++));
-    write_token_file(folder_ / (split_ + number.data()), ids_, begins_, info_);
+    write_token_file(folder_ / (split_ + number.data()), ids_, begins_, info_, counts_);
     ids_.clear();
     begins_.clear();
+    counts_.clear();
   }
 
   std::int64_t tokens() const { return tokens_; }
@@ -55,30 +64,37 @@ class ShardWriter {
   fs::path folder_;
   std::string split_;
   std::int64_t most_;
+  bool has_counts_;
   TokenFileInfo info_;
   std::vector<Id> ids_;
   std::vector<std::int64_t> begins_;
+  std::vector<bool> counts_;
   std::int64_t tokens_ = 0, files_ = 0;
+};
+
+struct EncodedDocument {
+  std::vector<Id> ids;
+  std::int64_t prompt = 0;  // the first tokens, which are no targets
 };
 
 // Documents are encoded in groups, each group by all threads, and written in their order.
 class Preparer {
  public:
   Preparer(const Tokenizer& tokenizer, const PrepareOptions& options, const fs::path& folder,
-           std::int64_t all_bytes)
+           const std::vector<std::string>& sources, std::int64_t all_bytes)
       : tokenizer_(tokenizer),
         options_(options),
         all_bytes_(all_bytes),
-        training_(folder, "train", options, tokenizer),
-        validation_(folder, "validation", options, tokenizer) {}
+        training_(folder, "train", options, tokenizer, sources),
+        validation_(folder, "validation", options, tokenizer, sources) {}
 
-  void add(std::string document) {
-    if (document.empty()) {
+  void add(Document document) {
+    if (document.text.empty()) {
       ++result_.empty_documents;
       return;
     }
     constexpr std::size_t group_bytes = std::size_t{16} << 20;
-    waiting_bytes_ += document.size();
+    waiting_bytes_ += document.prompt.size() + document.text.size();
     waiting_.push_back(std::move(document));
     if (waiting_bytes_ >= group_bytes) encode_group();
   }
@@ -96,17 +112,22 @@ class Preparer {
   }
 
  private:
-  std::vector<Id> encode(const std::string& document) const {
+  // A prompt is encoded by itself, as it is when the model answers it.
+  EncodedDocument encode(const Document& document) const {
     std::vector<Id> ids = tokenizer_.prefix();
-    const std::vector<Id> own = tokenizer_.encode(document);
-    ids.insert(ids.end(), own.begin(), own.end());
-    for (const Id id : tokenizer_.suffix()) ids.push_back(id);
+    const auto add = [&](const std::vector<Id>& more) {
+      ids.insert(ids.end(), more.begin(), more.end());
+    };
+    if (!document.prompt.empty()) add(tokenizer_.encode(document.prompt));
+    const std::int64_t prompt = options_.prompt_key.empty() ? 0 : std::ssize(ids);
+    add(tokenizer_.encode(document.text));
+    add(tokenizer_.suffix());
     if (options_.end_token) ids.push_back(*options_.end_token);
-    return ids;
+    return {.ids = std::move(ids), .prompt = prompt};
   }
 
   void encode_group() {
-    std::vector<std::vector<Id>> encoded(waiting_.size());
+    std::vector<EncodedDocument> encoded(waiting_.size());
     std::atomic<std::size_t> next = 0;
     std::exception_ptr failure;
     std::mutex mutex;
@@ -128,7 +149,7 @@ class Preparer {
     work();
     others.clear();
     if (failure) std::rethrow_exception(failure);
-    for (std::vector<Id>& ids : encoded) place(std::move(ids));
+    for (EncodedDocument& document : encoded) place(std::move(document));
     result_.bytes += static_cast<std::int64_t>(waiting_bytes_);
     waiting_.clear();
     waiting_bytes_ = 0;
@@ -137,110 +158,166 @@ class Preparer {
   }
 
   // Keeps the last document back, because a single one is divided.
-  void place(std::vector<Id> ids) {
-    if (ids.empty()) {
+  void place(EncodedDocument document) {
+    if (document.ids.empty()) {
       ++result_.empty_documents;
       return;
     }
     if (last_) write(*last_);
-    last_ = std::move(ids);
+    last_ = std::move(document);
     ++result_.documents;
   }
 
-  void write(const std::vector<Id>& ids) {
+  void write(const EncodedDocument& document) {
     Random random(keyed_seed(options_.seed, -1, -1, written_++));
     const bool validates = options_.validation > 0 && random.uniform() < options_.validation;
-    (validates ? validation_ : training_).add(ids);
+    (validates ? validation_ : training_).add(document.ids, document.prompt);
   }
 
   void write_last() {
-    const std::vector<Id>& ids = *last_;
+    const auto& [ids, prompt] = *last_;
     const double share = options_.validation;
     if (result_.documents > 1) {
       const bool needs = share > 0 && validation_.tokens() == 0;
       if (needs)
-        validation_.add(ids);
+        validation_.add(ids, prompt);
       else if (training_.tokens() == 0)
-        training_.add(ids);
+        training_.add(ids, prompt);
       else
-        write(ids);
+        write(*last_);
       return;
     }
-    const auto kept = static_cast<std::size_t>(static_cast<double>(ids.size()) * (1 - share));
-    training_.add(std::span(ids).first(kept == 0 ? ids.size() : kept));
-    if (kept > 0 && kept < ids.size()) validation_.add(std::span(ids).subspan(kept));
+    // A single pair is not divided, because its end alone is no answer to a prompt.
+    auto kept = static_cast<std::size_t>(static_cast<double>(ids.size()) * (1 - share));
+    if (kept == 0 || !options_.prompt_key.empty()) kept = ids.size();
+    training_.add(std::span(ids).first(kept), prompt);
+    if (kept < ids.size()) validation_.add(std::span(ids).subspan(kept), 0);
   }
 
   const Tokenizer& tokenizer_;
   const PrepareOptions& options_;
   std::int64_t all_bytes_;
   ShardWriter training_, validation_;
-  std::vector<std::string> waiting_;
+  std::vector<Document> waiting_;
   std::size_t waiting_bytes_ = 0;
-  std::optional<std::vector<Id>> last_;
+  std::optional<EncodedDocument> last_;
   std::int64_t written_ = 0;
   Prepared result_;
 };
 
-void check(const PrepareOptions& options) {
+// Whether a folder has the files of prepare() and no other.
+bool only_token_files(const fs::path& folder) {
+  if (!fs::is_directory(folder) || !fs::exists(folder / "train_000000.bin")) return false;
+  constexpr std::array endings = {".bin", ".json", ".documents", ".counts"};
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "tokenizer" && entry.is_directory()) continue;
+    const bool split = name.starts_with("train_") || name.starts_with("validation_");
+    if (!split || std::find(endings.begin(), endings.end(), entry.path().extension().string()) ==
+                      endings.end())
+      return false;
+  }
+  return true;
+}
+
+void check(const PrepareOptions& options, const Tokenizer& tokenizer) {
   if (!(options.validation >= 0 && options.validation < 1))
     throw UsageError(text("a validation share of ", options.validation, " is not from 0 to 1"));
   if (options.shard_tokens < 1 || options.shard_tokens > (std::int64_t{1} << 30))
     throw UsageError(
         text("shards of ", options.shard_tokens, " tokens: from 1 to 2^30 are possible"));
+  if (options.threads < 0) throw UsageError(text(options.threads, " threads"));
+  if (options.end_token && (*options.end_token < 0 || *options.end_token >= tokenizer.size()))
+    throw UsageError(text("the end token ", *options.end_token, " is not below the ",
+                          tokenizer.size(), " ids of the tokenizer"));
   const fs::path& out = options.out;
   if (out.empty()) throw UsageError("no folder was named for the tokens");
   if (!fs::exists(out) || (fs::is_directory(out) && fs::is_empty(out))) return;
-  const bool tokens = fs::is_directory(out) && fs::exists(out / "train_000000.bin");
+  const bool tokens = only_token_files(out);
   if (tokens && options.overwrite == Overwrite::Allow) return;
   throw UsageError(
       text(out.string(), ": exists already"),
       {.hint = tokens ? "Choose another folder, or allow to overwrite it (--overwrite)."
-                      : "Choose another folder."});
+                      : "Choose another folder: this one has other files than token files."});
+}
+
+// A folder that becomes `out` at the end. Its name has the process's id, because another process
+// may prepare the same folder.
+class PartialFolder {
+ public:
+  explicit PartialFolder(fs::path out) : out_(std::move(out)) {
+    if (!out_.has_filename()) out_ = out_.parent_path();  // "data/plays/"
+    path_ = out_;
+    path_ += text(".", ::getpid(), ".partial");
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~PartialFolder() {
+    std::error_code none;
+    fs::remove_all(path_, none);
+  }
+  PartialFolder(const PartialFolder&) = delete;
+  PartialFolder& operator=(const PartialFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+
+  // The old folder is removed only after the new one has its place.
+  void finish() {
+    fs::path old = path_;
+    old += ".old";
+    const bool exists = fs::exists(out_);
+    if (exists) fs::rename(out_, old);
+    std::error_code why;
+    fs::rename(path_, out_, why);
+    if (why && exists) fs::rename(old, out_);
+    if (why) throw FileError(why.message(), {.file = out_.string()});
+    std::error_code none;
+    if (exists) fs::remove_all(old, none);
+  }
+
+ private:
+  fs::path out_, path_;
+};
+
+template <class Call>
+auto with_file_errors(const Call& call) {
+  try {
+    return call();
+  } catch (const fs::filesystem_error& error) {
+    throw FileError(error.code().message(), {.file = error.path1().string()});
+  }
 }
 
 }  // namespace
 
 std::string read_sources(const std::vector<std::string>& sources, const PrepareOptions& options) {
-  std::string all;
-  for (const SourceFile& file : find_sources(sources))
-    read_documents(file, options, [&](std::string document) { all += document; });
-  return all;
+  return with_file_errors([&] {
+    std::string all;
+    for (const SourceFile& file : find_sources(sources, options.out))
+      read_documents(file, options, [&](const Document& one) { all += one.prompt + one.text; });
+    return all;
+  });
 }
 
 Prepared prepare(const std::vector<std::string>& sources, const Tokenizer& tokenizer,
                  const PrepareOptions& options) {
-  check(options);
-  const std::vector<SourceFile> files = find_sources(sources);
-  std::int64_t bytes = 0;
-  for (const SourceFile& file : files) bytes += file.bytes;
-  fs::path partial = options.out;
-  if (!partial.has_filename()) partial = partial.parent_path();  // "data/plays/"
-  const fs::path out = partial;
-  partial += ".partial";
-  fs::remove_all(partial);
-  try {
-    fs::create_directories(partial);
+  return with_file_errors([&] {
+    check(options, tokenizer);
+    const std::vector<SourceFile> files = find_sources(sources, options.out);
+    std::int64_t bytes = 0;
+    for (const SourceFile& file : files) bytes += file.bytes;
+    PartialFolder partial(options.out);
     if (options.save_tokenizer) {
-      fs::create_directories(partial / "tokenizer");
-      options.save_tokenizer(partial / "tokenizer");
+      fs::create_directories(partial.path() / "tokenizer");
+      options.save_tokenizer(partial.path() / "tokenizer");
     }
-    Preparer preparer(tokenizer, options, partial, bytes);
+    Preparer preparer(tokenizer, options, partial.path(), sources, bytes);
     for (const SourceFile& file : files)
-      read_documents(file, options, [&](std::string one) { preparer.add(std::move(one)); });
+      read_documents(file, options, [&](Document one) { preparer.add(std::move(one)); });
     const Prepared result = preparer.finish();
-    fs::remove_all(out);
-    fs::rename(partial, out);
+    partial.finish();
     return result;
-  } catch (const fs::filesystem_error& error) {
-    std::error_code none;
-    fs::remove_all(partial, none);
-    throw FileError(error.code().message(), {.file = error.path1().string()});
-  } catch (...) {
-    std::error_code none;
-    fs::remove_all(partial, none);
-    throw;
-  }
+  });
 }
 
 }  // namespace trestle::tokens

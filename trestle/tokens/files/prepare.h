@@ -17,7 +17,7 @@
 namespace trestle::tokens {
 
 struct PrepareOptions {
-  std::filesystem::path out;                // the folder, which is made whole or not at all
+  std::filesystem::path out = {};           // the folder, which is made whole or not at all
   Overwrite overwrite = Overwrite::Refuse;  // of a folder of token files at `out`
   // The id after each document; a model learns to end there. Nothing: none. The tokenizer's own
   // prefix and suffix go around each document too.
@@ -27,6 +27,10 @@ struct PrepareOptions {
   double validation = 0.1;
   std::uint64_t seed = 42;
   std::string jsonl_key = "text";  // of the document in each line of a .jsonl file
+  // Keys of pairs in each line of the sources, which are then .jsonl files or standard input. Only
+  // answers are targets of the loss (NAME.counts). Empty: no pairs.
+  std::string prompt_key = {};
+  std::string answer_key = "answer";
   // A line of a text file that ends a document, such as "%"; empty: a file is one document.
   std::string separator = {};
   std::int64_t shard_tokens = 100'000'000;  // most tokens of a file, unless one document has more
@@ -39,19 +43,22 @@ struct PrepareOptions {
 };
 
 struct Prepared {
-  std::int64_t documents = 0, empty_documents = 0;  // empty ones are left out
-  std::int64_t bytes = 0;                           // of text
+  // Empty documents are left out, and pairs with an empty answer.
+  std::int64_t documents = 0, empty_documents = 0;
+  std::int64_t bytes = 0;  // of text
   std::int64_t training_tokens = 0, validation_tokens = 0;
   std::int64_t files = 0;  // token files
 };
 
-// Reads the sources in their order: text files; folders, with their *.txt and *.md files below
+// Reads the sources in their order: text files; folders, with the .txt, .md and .jsonl files below
 // them, sorted; .jsonl files; "-", which is standard input. Writes train_000000.bin, ... and
-// validation_000000.bin, ... (token_file.h). Invalid UTF-8 becomes U+FFFD.
+// validation_000000.bin, ... (token_file.h). Invalid UTF-8 becomes U+FFFD. The folder `out` is
+// written beside itself under another name, and renamed at the end.
 //
 // Throws UsageError for missing sources, no text at all, an existing `out`, and options out of
 // range; FormatError, with file and line, for an invalid line of JSON; FileError if the system
-// rejects a read or a write.
+// rejects a read or a write. Overwrite::Allow replaces a folder of token files only if nothing else
+// is in it.
 Prepared prepare(const std::vector<std::string>& sources, const Tokenizer& tokenizer,
                  const PrepareOptions& options);
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "trestle/base/error.h"
@@ -53,6 +54,13 @@ std::uint64_t checksum_of(std::string_view bytes) {
   return fnv1a(bytes, sum);
 }
 
+std::string bits_of(const std::vector<bool>& flags) {
+  std::string bits((flags.size() + 7) / 8, '\0');
+  for (std::size_t i = 0; i < flags.size(); ++i)
+    if (flags[i]) bits[i / 8] = static_cast<char>(bits[i / 8] | 1 << (i % 8));
+  return bits;
+}
+
 std::int32_t int32_at(const char* bytes, std::int64_t number) {
   std::int32_t value = 0;
   std::memcpy(&value, bytes + 4 * number, 4);
@@ -65,7 +73,9 @@ TokenFile::TokenFile(const fs::path& path) : path_(path) {
   open();
   try {
     read_header();
-    read_files_beside();
+    read_description();
+    read_documents();
+    read_counts();
   } catch (...) {
     if (bytes_ != nullptr) munmap(const_cast<char*>(bytes_), static_cast<std::size_t>(size_));
     throw;
@@ -128,34 +138,41 @@ void TokenFile::read_header() {
   count_ = size_ / 2;
 }
 
-void TokenFile::read_files_beside() {
-  documents_ = {0};
+void TokenFile::read_description() {
   const fs::path json = beside(path_, ".json");
-  if (fs::exists(json)) {
-    const auto parsed = nlohmann::json::parse(read_text_file(json), nullptr, false);
-    const auto invalid = [&](const char* why) {
-      return FormatError(text("is not the description of a token file: ", why),
-                         {.file = json.string()});
-    };
-    if (!parsed.is_object()) throw invalid("it is no JSON object");
-    try {
-      info_ = {.tokenizer = parsed.value("tokenizer", ""),
-               .vocabulary = parsed.value("vocabulary", std::int64_t{0}),
-               .checksum = parsed.value("checksum", "")};
-      if (parsed.value("tokens", count_) != count_)
-        throw invalid("it names another number of tokens");
-    } catch (const nlohmann::json::exception& error) {
-      throw invalid(error.what());
-    }
+  if (!fs::exists(json)) return;
+  const auto parsed = nlohmann::json::parse(read_text_file(json), nullptr, false);
+  const auto invalid = [&](const std::string& why) {
+    return FormatError(text("is not the description of a token file: ", why),
+                       {.file = json.string()});
+  };
+  if (!parsed.is_object()) throw invalid("it is no JSON object");
+  try {
+    info_ = {.tokenizer = parsed.value("tokenizer", ""),
+             .vocabulary = parsed.value("vocabulary", std::int64_t{0}),
+             .checksum = parsed.value("checksum", ""),
+             .counts_checksum = parsed.value("counts_checksum", ""),
+             .sources = parsed.value("sources", std::vector<std::string>())};
+    if (parsed.value("tokens", count_) != count_)
+      throw invalid(text("it names another number of tokens than ", count_));
+  } catch (const nlohmann::json::exception& error) {
+    throw invalid(error.what());
   }
+  if (info_.vocabulary < 0) throw invalid(text("a vocabulary of ", info_.vocabulary, " ids"));
+}
+
+void TokenFile::read_documents() {
+  if (count_ > 0) documents_ = {0};
   const fs::path begins = beside(path_, ".documents");
   if (!fs::exists(begins)) return;
+  const auto bytes = static_cast<std::int64_t>(fs::file_size(begins));
+  if (bytes % 8 != 0 || bytes > 8 * count_ || (bytes == 0 && count_ > 0))
+    throw FormatError(
+        text("has ", bytes, " bytes, not 8 for each document of ", count_, " tokens"),
+        {.file = begins.string(), .hint = "It belongs to another file. Prepare the text again."});
   const std::string list = read_file(begins);
-  if (list.empty() || list.size() % 8 != 0)
-    throw FormatError(text("has ", list.size(), " bytes, not a multiple of 8"),
-                      {.file = begins.string()});
   documents_.resize(list.size() / 8);
-  std::memcpy(documents_.data(), list.data(), list.size());
+  std::memcpy(documents_.data(), list.data(), 8 * documents_.size());
   for (std::size_t i = 0; i < documents_.size(); ++i) {
     const std::int64_t least = i == 0 ? 0 : documents_[i - 1] + 1;
     const bool first_is_0 = i > 0 || documents_[0] == 0;
@@ -165,8 +182,28 @@ void TokenFile::read_files_beside() {
   }
 }
 
+// Without its counts a file would also train on the prompts, so they may not be missing.
+void TokenFile::read_counts() {
+  const fs::path counts = beside(path_, ".counts");
+  const bool exists = fs::exists(counts);
+  if (!exists && info_.counts_checksum.empty()) return;
+  const std::int64_t expected = (count_ + 7) / 8;
+  const std::int64_t bytes = exists ? static_cast<std::int64_t>(fs::file_size(counts)) : 0;
+  if (!exists || bytes != expected)
+    throw FormatError(text(exists ? text("has ", bytes, " bytes") : "is missing", "; ", count_,
+                           " tokens have ", expected, " bytes of counts"),
+                      {.file = counts.string(), .hint = "Prepare the text again."});
+  counts_ = read_file(counts);
+  if (std::ssize(counts_) != expected)
+    throw FormatError("changed while it was read", {.file = counts.string()});
+}
+
 void TokenFile::read(std::int64_t first, std::span<std::int64_t> ids,
                      std::int64_t vocabulary) const {
+  if (first < 0 || first > count_ || std::ssize(ids) > count_ - first)
+    throw UsageError(
+        text("tokens ", first, " to ", first + std::ssize(ids), " of ", count_, " do not exist"),
+        {.file = path_.string()});
   const char* from = bytes_ + begin_ + first * width_;
   for (std::size_t i = 0; i < ids.size(); ++i, from += width_) {
     std::uint32_t id = 0;
@@ -181,17 +218,29 @@ void TokenFile::read(std::int64_t first, std::span<std::int64_t> ids,
 }
 
 void TokenFile::check_content() const {
-  if (info_.checksum.empty()) return;
-  const std::string now =
-      hex_of(checksum_of({bytes_ + begin_, static_cast<std::size_t>(size_ - begin_)}));
-  if (now != info_.checksum)
-    throw FormatError(text("the tokens have the checksum ", now, ", and had ", info_.checksum,
+  const auto check = [&](std::string_view bytes, const std::string& expected, const char* what,
+                         const fs::path& file) {
+    if (expected.empty()) return;
+    const std::string now = hex_of(checksum_of(bytes));
+    if (now == expected) return;
+    throw FormatError(text("the ", what, " have the checksum ", now, ", and had ", expected,
                            " when they were written"),
-                      {.file = path_.string(), .hint = "The file was changed. Prepare it again."});
+                      {.file = file.string(), .hint = "The file was changed. Prepare it again."});
+  };
+  check({bytes_ + begin_, static_cast<std::size_t>(size_ - begin_)}, info_.checksum, "tokens",
+        path_);
+  check(counts_, info_.counts_checksum, "counts", beside(path_, ".counts"));
 }
 
 void write_token_file(const fs::path& bin, std::span<const std::int32_t> ids,
-                      std::span<const std::int64_t> documents, const TokenFileInfo& info) {
+                      std::span<const std::int64_t> documents, const TokenFileInfo& info,
+                      const std::vector<bool>& counts) {
+  if (ids.size() > std::numeric_limits<std::int32_t>::max())
+    throw UsageError(text(ids.size(), " tokens: a token file has fewer than 2^31"),
+                     {.file = bin.string(), .hint = "Divide the text into several documents."});
+  if (!counts.empty() && counts.size() != ids.size())
+    throw UsageError(text(counts.size(), " counts for ", ids.size(), " tokens"),
+                     {.file = bin.string()});
   const bool small = info.vocabulary > 0 && info.vocabulary <= 65536;
   const Layout& layout = layouts[small ? 0 : 1];
   std::string content(static_cast<std::size_t>(header_bytes), '\0');
@@ -208,16 +257,25 @@ void write_token_file(const fs::path& bin, std::span<const std::int32_t> ids,
     std::memcpy(to, &id, static_cast<std::size_t>(layout.width));  // little-endian
     to += layout.width;
   }
-  const nlohmann::ordered_json description = {
+  nlohmann::ordered_json description = {
       {"format", "trestle token file 1"},
       {"tokenizer", info.tokenizer},
       {"vocabulary", info.vocabulary},
       {"tokens", ids.size()},
       {"documents", documents.size()},
-      {"checksum", hex_of(checksum_of(std::string_view(content).substr(header_bytes)))}};
+      {"checksum", hex_of(checksum_of(std::string_view(content).substr(header_bytes)))},
+      {"sources", info.sources}};
+  const std::string bits = bits_of(counts);
+  if (!bits.empty()) description["counts_checksum"] = hex_of(checksum_of(bits));
+  // A file of an earlier text does not belong to these tokens.
+  if (bits.empty())
+    fs::remove(beside(bin, ".counts"));
+  else
+    write_file(beside(bin, ".counts"), bits);
+  constexpr auto replace = nlohmann::json::error_handler_t::replace;  // names that are not UTF-8
   write_file(beside(bin, ".documents"),
              {reinterpret_cast<const char*>(documents.data()), documents.size() * 8});
-  write_file(beside(bin, ".json"), description.dump(2) + "\n");
+  write_file(beside(bin, ".json"), description.dump(2, ' ', false, replace) + "\n");
   write_file(bin, content);
 }
 

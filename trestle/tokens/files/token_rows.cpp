@@ -33,6 +33,7 @@ TokenRows::TokenRows(std::shared_ptr<const TokenSet> set, TokenRowsOptions optio
     : set_(std::move(set)), options_(options) {
   const std::int64_t context = options_.context, tokens = set_->count();
   if (context < 1) throw UsageError(text("a row of ", context, " tokens"));
+  if (tokens == 0) throw UsageError("the text has no tokens");
   const bool windows = options_.order == RowOrder::Windows || options_.order == RowOrder::Random;
   if (windows && tokens < context + 1)
     throw UsageError(text("the text has ", tokens, " tokens, and a row of ", context,
@@ -90,6 +91,7 @@ void TokenRows::read_window(std::int64_t first, const Row& row) const {
   set_->read(first, row.ids, options_.vocabulary);
   std::copy(row.ids.begin() + 1, row.ids.end(), row.targets.begin());
   set_->read(first + options_.context, row.targets.last(1), options_.vocabulary);
+  set_->mask(first + 1, row.targets);
 }
 
 // The tokens from `offset` of a document, to the row's columns from `at`.
@@ -100,8 +102,10 @@ void TokenRows::read_document(std::int64_t document, std::int64_t offset, const 
   set_->read(first, row.ids.subspan(to, many), options_.vocabulary);
   std::iota(row.places.begin() + at, row.places.begin() + at + size, 0);
   std::copy(row.ids.begin() + at + 1, row.ids.begin() + at + size, row.targets.begin() + at);
-  if (offset + size < set_->document_size(document))
+  const bool has_next = offset + size < set_->document_size(document);
+  if (has_next)
     set_->read(first + size, row.targets.subspan(to + many - 1, 1), options_.vocabulary);
+  set_->mask(first + 1, row.targets.subspan(to, has_next ? many : many - 1));
 }
 
 void TokenRows::read_packed(std::int64_t number, const Row& row) const {

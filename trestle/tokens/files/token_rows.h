@@ -56,7 +56,7 @@ class TokenRows {
   };
   // Fills row `number` of `context` tokens. `key` draws the place of a Random row and has no effect
   // otherwise. A document's last token has no target, because the next document is no answer to it;
-  // in Windows and Random every token has one.
+  // in Windows and Random every token has one. A target that does not count (NAME.counts) is none.
   void read(std::int64_t number, std::uint64_t key, const Row& row) const;
 
  private:

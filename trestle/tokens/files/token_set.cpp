@@ -44,21 +44,39 @@ TokenSet::TokenSet(const fs::path& path, const std::string& split) {
                         {.file = file.string()});
     for (const std::int64_t begin : added.documents()) documents_.push_back(begins_.back() + begin);
     begins_.push_back(begins_.back() + added.count());
+    has_counts_ = has_counts_ || added.has_counts();
   }
   documents_.push_back(begins_.back());
 }
 
+// The last file that begins at a token or before it: files without tokens are skipped.
+TokenSet::Place TokenSet::place_of(std::int64_t token) const {
+  const auto file = static_cast<std::size_t>(
+      std::upper_bound(begins_.begin(), begins_.end() - 1, token) - begins_.begin() - 1);
+  return {file, token - begins_[file]};
+}
+
 void TokenSet::read(std::int64_t first, std::span<std::int64_t> ids,
                     std::int64_t vocabulary) const {
-  auto file = static_cast<std::size_t>(std::upper_bound(begins_.begin(), begins_.end(), first) -
-                                       begins_.begin() - 1);
+  if (first < 0 || first > count() || std::ssize(ids) > count() - first)
+    throw UsageError(
+        text("tokens ", first, " to ", first + std::ssize(ids), " of ", count(), " do not exist"));
   while (!ids.empty()) {
-    const std::int64_t left = begins_[file + 1] - first;
-    const auto own = static_cast<std::size_t>(std::min<std::int64_t>(left, std::ssize(ids)));
-    files_[file]->read(first - begins_[file], ids.first(own), vocabulary);
+    const Place place = place_of(first);
+    const TokenFile& file = *files_[place.file];
+    const auto own = static_cast<std::size_t>(
+        std::min<std::int64_t>(file.count() - place.token, std::ssize(ids)));
+    file.read(place.token, ids.first(own), vocabulary);
     ids = ids.subspan(own);
     first += static_cast<std::int64_t>(own);
-    ++file;
+  }
+}
+
+void TokenSet::mask(std::int64_t first, std::span<std::int64_t> targets) const {
+  if (!has_counts_) return;
+  for (std::int64_t& target : targets) {
+    const Place place = place_of(first++);
+    if (!files_[place.file]->target_counts(place.token)) target = -100;
   }
 }
 
@@ -68,7 +86,10 @@ void TokenSet::check_content() const {
 
 std::uint64_t TokenSet::content_hash() const {
   std::string all;
-  for (const auto& file : files_) all += text(file->count(), " ", file->info().checksum, "\n");
+  for (const auto& file : files_) {
+    const TokenFileInfo& info = file->info();
+    all += text(file->count(), " ", info.checksum, info.counts_checksum, "\n");
+  }
   return fnv1a(all);
 }
 

@@ -34,17 +34,27 @@ class TokenSet {
     return document_begin(document + 1) - document_begin(document);
   }
 
-  // Copies the ids from `first` on, over the borders of files. As TokenFile::read().
+  // Copies the ids from `first` on, over the borders of files. Throws as TokenFile::read().
   void read(std::int64_t first, std::span<std::int64_t> ids, std::int64_t vocabulary) const;
+
+  // Replaces each target by -100 where the token from `first` on does not count (NAME.counts).
+  void mask(std::int64_t first, std::span<std::int64_t> targets) const;
 
   void check_content() const;
   // Changes with the files' contents: a hash of their checksums and sizes.
   std::uint64_t content_hash() const;
 
  private:
+  struct Place {
+    std::size_t file;
+    std::int64_t token;
+  };
+  Place place_of(std::int64_t token) const;
+
   std::vector<std::unique_ptr<TokenFile>> files_;
   std::vector<std::int64_t> begins_;     // of the files, and the end
   std::vector<std::int64_t> documents_;  // begins, and the end
+  bool has_counts_ = false;              // in one of the files
 };
 
 // Throws UsageError if the files were written with another tokenizer than `hash`, with both hashes.
