@@ -76,6 +76,14 @@ void compute();
 // [trestle/precision/layer_speed.h]
 #include <iostream>
 extern const nn::Layers net;
+// [trestle/models/transformer/transformer.h]
+#include "trestle/models/transformer/read_config.h"
+extern const at::Tensor ids;
+// [trestle/models/transformer/public_weights.h]
+#include "trestle/checkpoint/weights.h"
+#include "trestle/nn/layers.h"
+extern const TransformerConfig config;
+extern const nn::Layers net;
 // [trestle/launch/run_as_ranks.h]
 int train();
 // [trestle/comm/rank_error.h]

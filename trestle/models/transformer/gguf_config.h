@@ -11,7 +11,7 @@ struct GgufHeader;
 
 // A transformer's sizes and choices from a GGUF file of llama.cpp. Needs no torch.
 //
-//   TransformerConfig config = read_gguf_config("smollm/model.gguf");
+//   auto config = models::read_gguf_config("smollm/model.gguf");
 namespace trestle::models {
 
 // Reads the metadata of the architectures llama and gpt2. The head is tied if there is no tensor
