@@ -2,6 +2,7 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/tokens/golden_tokens.h"
+#include "trestle/base/text.h"
 #include "trestle/tokens/chat_template.h"
 #include "trestle/tokens/tokenizers/gguf_tokens.h"
 #include "trestle/tokens/tokenizers/sentencepiece_tokenizer.h"
@@ -59,6 +60,28 @@ TEST(TokenizerFuzz, VocabularyAndMerges) {
                 [](std::string_view bytes) {
                   const std::size_t end = std::min(bytes.find('#'), bytes.size());
                   use(*parse_vocab_merges(bytes.substr(0, end), bytes.substr(end), "vocab.json"));
+                },
+                {.iterations = 5'000});
+  EXPECT_GT(result.accepted, 100);
+  EXPECT_GT(result.refused, 100);
+}
+
+// One line is the type of a token and its spelling, or a merge.
+TEST(TokenizerFuzz, GgufTokens) {
+  const auto result =
+      fuzz::run({"1a\n1b\n1ab\n3<s>\n4<t>\n5<u>\n2<v>\n*a b\n"},
+                [](std::string_view bytes) {
+                  GgufTokens parts = {.file = "fuzz.gguf", .model = "gpt2", .pre = "llama-bpe"};
+                  for (const std::string& line : split(bytes, '\n')) {
+                    if (line.starts_with('*')) {
+                      parts.merges.push_back(line.substr(1));
+                    } else if (!line.empty()) {
+                      parts.token_type.push_back(line[0] - '0');
+                      parts.tokens.push_back(line.substr(1));
+                    }
+                  }
+                  parts.bos_token_id = 3;
+                  use(*gguf_tokenizer(parts));
                 },
                 {.iterations = 5'000});
   EXPECT_GT(result.accepted, 100);

@@ -73,10 +73,22 @@ TEST(TrainBpe, EqualsTheTrainingOfHuggingFace) {
   EXPECT_EQ(learned(train_bpe(texts, {.vocabulary_size = 320, .special_tokens = {}})), expected);
 }
 
+TEST(TrainBpe, HasOneIdForAWordThatIsSpelledAsASpecialToken) {
+  const std::vector<std::string_view> texts = {"abab abab"};
+  const BpeParts parts = train_bpe(texts, {.vocabulary_size = 300, .special_tokens = {"ab"}});
+  const auto path = std::filesystem::path(testing::TempDir()) / "trestle_trained_special.json";
+  save_tokenizer_json(parts, path);
+  const auto read = open_tokenizer(path);
+  std::filesystem::remove(path);
+  EXPECT_EQ(read->find("ab"), 0);
+  EXPECT_EQ(read->decode(read->encode("abab ab")), "abab ab");
+}
+
 TEST(TrainBpe, ChecksItsOptions) {
   EXPECT_THROW(train_bpe({}, {.vocabulary_size = 256}), UsageError);
   EXPECT_THROW(train_bpe({}, {.special_tokens = {""}}), UsageError);
-  EXPECT_THROW(train_bpe({}, {.special_tokens = {"a", "a"}}), UsageError);
+  EXPECT_THROW(train_bpe({}, {.special_tokens = {"<a>", "<a>"}}), UsageError);
+  EXPECT_THROW(train_bpe({}, {.special_tokens = {"a"}}), UsageError);
   EXPECT_EQ(train_bpe({}, {}).tokens.size(), 257U);
 }
 

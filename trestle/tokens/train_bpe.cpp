@@ -25,10 +25,14 @@ void check_options(const TrainBpeOptions& options) {
              options.special_tokens.size(), " special tokens"),
         {.hint = text("Set vocabulary_size to ", least, " or more.")});
   }
+  const ByteAlphabet alphabet;
   std::set<std::string> seen;
   for (const std::string& token : options.special_tokens) {
-    if (!token.empty() && seen.insert(token).second) continue;
-    throw UsageError(text("the special token '", token, "' is empty or occurs twice"));
+    const auto bytes = alphabet.bytes(token);
+    if (!token.empty() && (!bytes || bytes->size() > 1) && seen.insert(token).second) continue;
+    throw UsageError(text("the special token '", token,
+                          "' is empty, occurs twice, or is the spelling of a byte"),
+                     {.hint = "Choose a spelling that no text has, such as <|endoftext|>."});
   }
 }
 
@@ -61,8 +65,13 @@ BpeParts train_bpe(std::span<const std::string_view> texts, const TrainBpeOption
   parts.stages = {{.pattern = std::string(gpt2_pattern)}};
   const std::array<Id, 256> byte_ids = add_first_tokens(options, &parts);
   BpeTrainer trainer(count_words(texts), byte_ids);
-  // Two pairs may give the same bytes, as "a" + "bc" and "ab" + "c". That is one token.
+  // Two pairs may give the same bytes, as "a" + "bc" and "ab" + "c". It is one token; so is a word
+  // that is spelled as a special token, because a file has one id for each spelling.
   std::unordered_map<std::string, Id> ids;
+  const ByteAlphabet alphabet;
+  for (const AddedToken& token : parts.added) {
+    if (const auto bytes = alphabet.bytes(token.text)) ids.emplace(*bytes, token.id);
+  }
   for (std::size_t id = options.special_tokens.size(); id < parts.tokens.size(); ++id) {
     ids.emplace(parts.tokens[id].bytes, static_cast<Id>(id));
   }

@@ -28,7 +28,7 @@ struct TrainBpeOptions {
 // Sennrich et al. 2016 (https://arxiv.org/abs/1508.07909).
 //
 // Throws UsageError for a vocabulary that is too small for the bytes and special tokens, and for
-// special tokens that are empty or occur twice.
+// special tokens that are empty, occur twice, or are the spelling of a byte.
 //
 //   const std::vector<std::string_view> texts = {"low lower lowest", "new newer newest"};
 //   const auto parts = trestle::tokens::train_bpe(texts, {.vocabulary_size = 270});
