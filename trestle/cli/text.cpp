@@ -121,7 +121,7 @@ void add_prepare(Verb app) {
   verb.add("--out", arguments->options.out, "The folder of token files").required().type("DIR");
   verb.add("--tokenizer", arguments->tokenizer,
            "bytes (default), characters (of the text), or a tokenizer.json, a folder with one, "
-           "vocab.json and merges.txt, or a SentencePiece .model")
+           "vocab.json and merges.txt, a SentencePiece .model, or a GGUF file")
       .type("TOKENIZER");
   verb.add("--end", arguments->end_token,
            "The token after each document: its spelling, none, or auto = <|endoftext|>, "

@@ -52,7 +52,10 @@ nn::Layers make_transformer(const ModelOptions& options) {
   if (!options.transformer)
     throw UsageError(text("model '", options.name, "' needs the sizes of a transformer"),
                      {.hint = "Set ModelOptions::transformer, or use models::transformer()."});
-  return transformer(*options.transformer, {.seed = options.seed, .attention = options.attention});
+  return transformer(*options.transformer, {.seed = options.seed,
+                                            .attention = options.attention,
+                                            .adapters = options.adapters,
+                                            .frozen_type = options.frozen_type});
 }
 
 struct Maker {

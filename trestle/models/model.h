@@ -9,6 +9,7 @@
 
 #include "trestle/models/transformer/attend.h"
 #include "trestle/models/transformer/config.h"
+#include "trestle/models/transformer/low_rank.h"
 #include "trestle/nn/layers.h"
 
 // Models by name, for recipes. A model of your own needs none of this: any nn::Layers is one.
@@ -28,6 +29,8 @@ struct ModelOptions {
   // "gpt2" and "llama" only, which need it; `width` and the image options have no effect on them.
   std::optional<TransformerConfig> transformer = {};
   AttentionCore attention = AttentionCore::Fused;
+  LowRankOptions adapters = {};
+  FrozenType frozen_type = FrozenType::Float32;
 };
 
 using MakeModel = std::function<nn::Layers(const ModelOptions&)>;

@@ -50,8 +50,10 @@ Field field(Section Recipe::*section, std::string section_name, T Section::*memb
 
 inline constexpr double many = 1e9;
 
-// The fields of language models: section [transformer], and the keys of [data] for token files.
+// The fields of language models: the sections [transformer] and [adapters], and the keys of [data]
+// for token files.
 void add_transformer_fields(std::vector<Field>& fields);
+void add_adapter_fields(std::vector<Field>& fields);
 void add_token_fields(std::vector<Field>& fields);
 
 }  // namespace trestle::recipe

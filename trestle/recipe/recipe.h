@@ -45,6 +45,14 @@ struct Recipe {
     std::string attention = "fused";
   } transformer;
 
+  // Low-rank adapters of "gpt2" and "llama"; without a rank there are none.
+  struct Adapters {
+    std::int64_t rank = 0;
+    double alpha = 16, dropout = 0;
+    std::vector<std::string> targets;
+    std::string frozen_type = "fp32";
+  } adapters;
+
   struct Data {
     std::string name;
     std::string images, masks, folder;

@@ -396,6 +396,7 @@ const std::vector<Field>& recipe_fields() {
     std::vector<Field> made;
     add_model_fields(made);
     add_transformer_fields(made);
+    add_adapter_fields(made);
     add_data_fields(made);
     add_example_fields(made);
     add_token_fields(made);

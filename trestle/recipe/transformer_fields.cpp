@@ -37,6 +37,28 @@ void add_transformer_fields(std::vector<Field>& fields) {
       Limits{.choices = {"fused", "written"}});
 }
 
+void add_adapter_fields(std::vector<Field>& fields) {
+  using A = Recipe::Adapters;
+  auto add = [&](auto member, auto... rest) {
+    fields.push_back(field(&Recipe::adapters, "adapters", member, rest...));
+  };
+  add(&A::rank, "adapter_rank",
+      "gpt2, llama: train low-rank adapters (LoRA) of this rank, and freeze the model's own "
+      "weights; 0 = train the weights",
+      Limits{0, 65536});
+  add(&A::alpha, "adapter_alpha",
+      "adapter_rank: an adapter's product is multiplied by alpha / rank", Limits{0, 1e9});
+  add(&A::dropout, "adapter_dropout", "adapter_rank: share of the adapters' inputs set to 0",
+      Limits{0, 0.99});
+  add(&A::targets, "adapter_targets",
+      "adapter_rank: the projections with an adapter, by the names of PEFT; empty: q_proj and "
+      "v_proj, of "
+      "gpt2 c_attn");
+  add(&A::frozen_type, "frozen_type",
+      "adapter_rank: dtype of the frozen weights in memory; the computation around them stays fp32",
+      Limits{.choices = {"fp32", "bf16"}});
+}
+
 void add_token_fields(std::vector<Field>& fields) {
   using D = Recipe::Data;
   auto add = [&](auto member, auto... rest) {

@@ -8,6 +8,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/tokens/tokenizers/bytes_tokenizer.h"
+#include "trestle/tokens/tokenizers/gguf_file.h"
 #include "trestle/tokens/tokenizers/sentencepiece_tokenizer.h"
 #include "trestle/tokens/tokenizers/tokenizer_json.h"
 #include "trestle/tokens/tokenizers/vocab_merges.h"
@@ -58,10 +59,11 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::filesystem::path& path) {
     }
     return read_tokenizer_json(path);
   }
+  if (is_gguf_file(path)) return gguf_tokenizer(read_gguf_tokens(path).tokens);
   throw UsageError("this is no tokenizer by its name",
                    {.file = path.string(),
-                    .hint = "Give a tokenizer.json, a SentencePiece .model file, a folder with one "
-                            "of them, or the word bytes."});
+                    .hint = "Give a tokenizer.json, a SentencePiece .model file, a GGUF file, a "
+                            "folder with one of them, or the word bytes."});
 }
 
 }  // namespace trestle::tokens

@@ -12,11 +12,11 @@ namespace trestle::tokens {
 //     bytes                the word, not a file: each byte is a token (bytes_tokenizer.h)
 //     FILE.model           a SentencePiece model (sentencepiece_tokenizer.h)
 //     FILE.json            a tokenizer.json (tokenizer_json.h)
+//     a GGUF file          with byte-level BPE in its metadata (gguf_tokens.h)
 //     FOLDER               with tokenizer.json, or vocab.json and merges.txt, or encoder.json and
 //                          vocab.bpe (vocab_merges.h), or tokenizer.model
 //
-// A GGUF file has its tokenizer in its metadata; gguf_tokens.h makes one of that. Characters need a
-// text (character_tokenizer.h). Throws UsageError for anything else, FileError for a file that
+// Characters need a text (character_tokenizer.h). Throws UsageError for anything else, FileError for a file that
 // cannot be read, and FormatError for one that is invalid or has a feature that is not supported.
 //
 //   auto tokenizer = trestle::tokens::open_tokenizer("smollm/tokenizer.json");

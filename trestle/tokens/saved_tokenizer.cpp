@@ -5,6 +5,8 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/tokens/open_tokenizer.h"
+#include "trestle/tokens/tokenizers/gguf_file.h"
+#include "trestle/tokens/train_bpe.h"
 
 namespace trestle::tokens {
 
@@ -28,6 +30,12 @@ void copy_one(const fs::path& from, const fs::path& to) {
 
 void copy_tokenizer(const fs::path& from, const fs::path& folder) {
   if (from == "bytes") return write_file(folder / "bytes", "");
+  if (is_gguf_file(from)) {
+    const GgufFile file = read_gguf_tokens(from);
+    save_tokenizer_json(gguf_parts(file.tokens), folder / "tokenizer.json");
+    if (!file.chat_template.empty()) write_file(folder / "chat_template.jinja", file.chat_template);
+    return;
+  }
   const fs::path beside = fs::is_directory(from) ? from : from.parent_path();
   for (const char* name : names)
     if (fs::exists(beside / name)) copy_one(beside / name, folder / name);

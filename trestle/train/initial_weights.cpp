@@ -5,6 +5,8 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/weights.h"
+#include "trestle/train/language/load_public_weights.h"
+#include "trestle/train/language/transformer_recipe.h"
 
 namespace trestle::train {
 
@@ -24,12 +26,20 @@ void check_initial_weights(const recipe::Recipe& recipe) {
   checkpoint::list_weights(file);
 }
 
+checkpoint::LoadReport load_weights_of(const recipe::Recipe& recipe, const NamedTensors& model,
+                                       const checkpoint::LoadOptions& options) {
+  const std::string& file = recipe.model.weights;
+  if (is_transformer(recipe))
+    return load_transformer_weights(transformer_config(recipe), model, file, options);
+  return checkpoint::load_weights(model, file, options);
+}
+
 void load_initial_weights(const recipe::Recipe& recipe, const NamedTensors& model,
                           Progress& progress) {
   const std::string& file = recipe.model.weights;
   if (file.empty()) return;
   const checkpoint::LoadReport report =
-      checkpoint::load_weights(model, file, {.strict = recipe.model.weights_strict});
+      load_weights_of(recipe, model, {.strict = recipe.model.weights_strict});
   progress.note(text("weights   ", file, ": ", checkpoint::describe(report)));
 }
 

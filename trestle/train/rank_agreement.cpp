@@ -117,7 +117,7 @@ void load_weights_over_ranks(const recipe::Recipe& recipe, const Pipeline& pipel
   const std::string& file = recipe.model.weights;
   if (file.empty()) return;
   checkpoint::LoadReport report;
-  if (!own.empty()) report = checkpoint::load_weights(own, file, {.strict = false});
+  if (!own.empty()) report = load_weights_of(recipe, own, {.strict = false});
   const checkpoint::LoadReport all = joined_report(report, ranks, ranks.sum(own.empty() ? 0 : 1));
   if (recipe.model.weights_strict && !all.whole())
     throw FormatError(text("the weights do not fit the model: ", checkpoint::describe(all)),

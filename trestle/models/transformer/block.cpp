@@ -7,15 +7,15 @@
 namespace trestle::models {
 
 BlockImpl::BlockImpl(const TransformerConfig& config, AttentionCore core,
-                     const LowRankOptions& adapters, const Drawn& drawn)
+                     const LowRankOptions& adapters, const Drawn& drawn, at::ScalarType norm_type)
     : dropout(config.dropout.residual) {
   // GPT-2's rule: each residual sum has 2 x layers terms.
   const double residual_deviation =
       config.initial_deviation / std::sqrt(2.0 * static_cast<double>(config.layers));
-  attention_norm = register_module("attention_norm", Norm(config, drawn.type));
+  attention_norm = register_module("attention_norm", Norm(config, norm_type));
   attention = register_module(
       "attention", Attention(config, core, adapters, drawn.of("attention"), residual_deviation));
-  mlp_norm = register_module("mlp_norm", Norm(config, drawn.type));
+  mlp_norm = register_module("mlp_norm", Norm(config, norm_type));
   mlp = register_module("mlp", Mlp(config, adapters, drawn.of("mlp"), residual_deviation));
 }
 

@@ -14,7 +14,7 @@ namespace trestle::models {
 // One block: x + attention(norm(x)), then the same with the MLP. Both sums stay in x's dtype.
 struct BlockImpl : torch::nn::Module {
   BlockImpl(const TransformerConfig& config, AttentionCore core, const LowRankOptions& adapters,
-            const Drawn& drawn);
+            const Drawn& drawn, at::ScalarType norm_type);
 
   // x [N, T, width]; places int64 [N, T] of packed documents or padding (document_mask()), or none.
   at::Tensor forward(const at::Tensor& x, std::optional<at::Tensor> places);

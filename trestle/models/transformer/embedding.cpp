@@ -26,8 +26,9 @@ void check_range(const at::Tensor& ids, std::int64_t vocabulary) {
 
 }  // namespace
 
-TokenEmbeddingImpl::TokenEmbeddingImpl(const TransformerConfig& given, const Drawn& drawn)
-    : config(given) {
+TokenEmbeddingImpl::TokenEmbeddingImpl(const TransformerConfig& given, const Drawn& drawn,
+                                       at::ScalarType output)
+    : config(given), type(output) {
   tokens = register_parameter(
       "tokens",
       draw_normal(drawn, "tokens", {config.vocabulary, config.width}, config.initial_deviation));
@@ -38,8 +39,8 @@ TokenEmbeddingImpl::TokenEmbeddingImpl(const TransformerConfig& given, const Dra
 }
 
 at::Tensor TokenEmbeddingImpl::at(const at::Tensor& ids, const at::Tensor& positions_of_ids) {
-  const at::Tensor x = at::embedding(tokens, ids);
-  return positions.defined() ? x + at::embedding(positions, positions_of_ids) : x;
+  const at::Tensor x = at::embedding(tokens, ids).to(type);
+  return positions.defined() ? x + at::embedding(positions, positions_of_ids).to(type) : x;
 }
 
 std::tuple<at::Tensor, at::Tensor> TokenEmbeddingImpl::forward(const at::Tensor& given) {

@@ -13,7 +13,8 @@ namespace trestle::models {
 // Ids to vectors: the table "tokens" [vocabulary, width], and for Gpt2 the table "positions"
 // [context, width] of learned positions.
 struct TokenEmbeddingImpl : torch::nn::Module {
-  TokenEmbeddingImpl(const TransformerConfig& config, const Drawn& drawn);
+  // The tables have the type of `drawn`, the output `type`.
+  TokenEmbeddingImpl(const TransformerConfig& config, const Drawn& drawn, at::ScalarType type);
 
   // Ids int64 [N, T], or [N, T, 2] with the place of each token in its document: 0 begins a
   // document, and places below 0 are padding. Returns [N, T, width] and the places [N, T],
@@ -29,6 +30,7 @@ struct TokenEmbeddingImpl : torch::nn::Module {
   TransformerConfig config;
   at::Tensor tokens;
   at::Tensor positions;  // undefined for Llama
+  at::ScalarType type;   // of the output
 };
 TORCH_MODULE(TokenEmbedding);
 

@@ -1,7 +1,8 @@
 #include "trestle/models/transformer/head.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
+
+#include "trestle/models/transformer/projection.h"
 
 namespace trestle::models {
 
@@ -13,6 +14,6 @@ HeadImpl::HeadImpl(const TransformerConfig& config, const Drawn& drawn) {
                                                config.initial_deviation));
 }
 
-at::Tensor HeadImpl::forward(const at::Tensor& x) { return at::linear(x, weight); }
+at::Tensor HeadImpl::forward(const at::Tensor& x) { return product(x, weight); }
 
 }  // namespace trestle::models

@@ -12,9 +12,10 @@ LowRankImpl::LowRankImpl(const LowRankOptions& options, std::int64_t inputs, std
                          const Drawn& drawn)
     : scale(options.alpha / static_cast<double>(options.rank)), dropout(options.dropout) {
   // PEFT's: kaiming_uniform_ with a = sqrt(5), which is uniform in +-1 / sqrt(inputs).
-  a = register_parameter("a", draw_uniform(drawn, "a", {options.rank, inputs},
+  const Drawn exact{drawn.seed, drawn.module, drawn.weights};  // fp32
+  a = register_parameter("a", draw_uniform(exact, "a", {options.rank, inputs},
                                            1 / std::sqrt(static_cast<double>(inputs))));
-  b = register_parameter("b", at::zeros({rows, options.rank}, drawn.type));
+  b = register_parameter("b", at::zeros({rows, options.rank}));
 }
 
 at::Tensor LowRankImpl::forward(const at::Tensor& x) {

@@ -24,6 +24,12 @@ struct LowRankOptions {
   bool any() const { return rank > 0; }
 };
 
+// The dtype of the frozen matrices of a model with adapters.
+enum class FrozenType {
+  Float32,
+  BFloat16,  // half the memory; products are rounded to bf16, everything around them is fp32
+};
+
 // scale * b(a(dropout(x))): [..., inputs] to [..., rows]. `a` [rank, inputs] is drawn, uniform as
 // in torch's Linear. `b` [rows, rank] is 0, so that an adapted model begins as the model itself.
 struct LowRankImpl : torch::nn::Module {

@@ -1,5 +1,6 @@
 #include "trestle/models/transformer/projection.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
 
@@ -12,6 +13,13 @@ std::int64_t rows_of(const ProjectionOptions& options) {
   std::int64_t rows = 0;
   for (const ProjectionPart& part : options.parts) rows += part.rows;
   return rows;
+}
+
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const at::ScalarType type = weight.scalar_type();
+  if (type == x.scalar_type() || at::autocast::is_autocast_enabled(x.device().type()))
+    return at::linear(x, weight, bias);
+  return at::linear(x.to(type), weight, bias).to(x.scalar_type());
 }
 
 ProjectionImpl::ProjectionImpl(ProjectionOptions given, const Drawn& drawn, double deviation)
@@ -41,7 +49,7 @@ void ProjectionImpl::adapt(const std::string& target, const std::string& name, s
 }
 
 at::Tensor ProjectionImpl::forward(const at::Tensor& x) {
-  at::Tensor y = at::linear(x, weight, bias);
+  at::Tensor y = product(x, weight, bias);
   for (Adapter& adapter : adapters) {
     const at::Tensor added = adapter.added->forward(x);
     if (adapters.size() == 1 && adapter.rows == y.size(-1)) return y + added;

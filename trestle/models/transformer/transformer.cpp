@@ -70,17 +70,20 @@ nn::Layers transformer(const TransformerConfig& config, const TransformerOptions
   check(config, options);
   const Train train = options.adapters.any() ? Train::Adapters : Train::Weights;
   const auto drawn = [options](std::string module) {
-    return Drawn{options.seed, std::move(module), options.weights, options.type};
+    const bool halved = options.adapters.any() && options.frozen_type == FrozenType::BFloat16;
+    return Drawn{options.seed, std::move(module), options.weights,
+                 halved ? at::kBFloat16 : options.type};
   };
   nn::Layers net(nn::Seed{options.seed});
-  net.add("embed", [=] { return frozen_if(train, TokenEmbedding(config, drawn("embed"))); })
+  net.add("embed",
+          [=] { return frozen_if(train, TokenEmbedding(config, drawn("embed"), options.type)); })
       .keep_output("places", 1)
       .pass_on({0});
   for (std::int64_t i = 0; i < config.layers; ++i) {
     const std::string name = text("blocks.", i);
     net.add(name,
             [=] {
-              Block block(config, options.attention, options.adapters, drawn(name));
+              Block block(config, options.attention, options.adapters, drawn(name), options.type);
               frozen_if(train, block->attention_norm);
               frozen_if(train, block->mlp_norm);
               return block;

@@ -22,7 +22,8 @@ struct TransformerOptions {
   InitialWeights weights = InitialWeights::Drawn;
   at::ScalarType type = at::kFloat;  // of the parameters; bf16 halves the memory of generation
   AttentionCore attention = AttentionCore::Fused;
-  LowRankOptions adapters = {};  // with any, all other parameters are frozen
+  LowRankOptions adapters = {};                  // with any, all other parameters are frozen
+  FrozenType frozen_type = FrozenType::Float32;  // of the frozen matrices, with adapters
 };
 
 // The layers "embed", "blocks.0" to "blocks.<layers - 1>", "norm" and "head". With a tied head,

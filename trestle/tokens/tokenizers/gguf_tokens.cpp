@@ -75,7 +75,7 @@ Id checked_token(const GgufTokens& from, Id id, std::string_view key) {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufTokens& from) {
+BpeParts gguf_parts(const GgufTokens& from) {
   if (from.model != "gpt2") {
     throw UsageError(
         text("tokenizer.ggml.model is '", from.model,
@@ -112,7 +112,11 @@ std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufTokens& from) {
   }
   vocabulary.finish(&parts);
   parts.tokens.resize(from.tokens.size());
-  return std::make_unique<BpeTokenizer>(std::move(parts));
+  return parts;
+}
+
+std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufTokens& from) {
+  return std::make_unique<BpeTokenizer>(gguf_parts(from));
 }
 
 }  // namespace trestle::tokens

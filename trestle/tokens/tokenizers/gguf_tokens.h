@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trestle/tokens/tokenizer.h"
+#include "trestle/tokens/tokenizers/bpe_parts.h"
 
 namespace trestle::tokens {
 
@@ -34,5 +35,8 @@ struct GgufTokens {
 //   parts.merges = {"a b"};
 //   auto tokenizer = trestle::tokens::gguf_tokenizer(parts);
 std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufTokens& parts);
+
+// The same as parts, which save_tokenizer_json() writes (train_bpe.h).
+BpeParts gguf_parts(const GgufTokens& parts);
 
 }  // namespace trestle::tokens

@@ -3,11 +3,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/files/gguf/gguf_header.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/models/transformer/gguf_config.h"
 #include "trestle/models/transformer/public_weights.h"
@@ -15,6 +13,7 @@
 #include "trestle/models/transformer/transformer.h"
 #include "trestle/tokens/open_tokenizer.h"
 #include "trestle/tokens/saved_tokenizer.h"
+#include "trestle/tokens/tokenizers/gguf_file.h"
 #include "trestle/tokens/tokenizers/gguf_tokens.h"
 #include "trestle/train/run_folder/run_folder.h"
 
@@ -88,33 +87,6 @@ TextModel open_hugging_face(const fs::path& path, const TextModelOptions& option
   return model;
 }
 
-tokens::GgufTokens tokens_of(const checkpoint::GgufHeader& header) {
-  const auto value = [&]<class T>(const char* key, T otherwise) {
-    const T* found = header.find<T>(std::string("tokenizer.ggml.") + key);
-    return found != nullptr ? *found : otherwise;
-  };
-  const auto id = [&](const char* key) {
-    return static_cast<tokens::Id>(value(key, std::int64_t{-1}));
-  };
-  const auto given = [&](const char* key) -> std::optional<bool> {
-    const bool* found = header.find<bool>(std::string("tokenizer.ggml.") + key);
-    return found != nullptr ? std::optional(*found) : std::nullopt;
-  };
-  tokens::GgufTokens parts{.file = header.file,
-                           .model = value("model", std::string()),
-                           .pre = value("pre", std::string()),
-                           .tokens = value("tokens", std::vector<std::string>()),
-                           .merges = value("merges", std::vector<std::string>()),
-                           .token_type = {},
-                           .bos_token_id = id("bos_token_id"),
-                           .eos_token_id = id("eos_token_id"),
-                           .add_bos_token = given("add_bos_token"),
-                           .add_eos_token = given("add_eos_token")};
-  for (const std::int64_t type : value("token_type", std::vector<std::int64_t>()))
-    parts.token_type.push_back(static_cast<std::int32_t>(type));
-  return parts;
-}
-
 TextModel open_gguf(const fs::path& path, const TextModelOptions& options) {
   TextModel model;
   model.kind = "GGUF";
@@ -122,23 +94,17 @@ TextModel open_gguf(const fs::path& path, const TextModelOptions& options) {
   model.config = models::read_gguf_config(path);
   model.layers = empty_layers(model.config, options);
   load_public(model, models::PublicNames::Gguf);
-  const checkpoint::GgufHeader header = checkpoint::read_gguf_header(path);
-  if (options.tokenizer.empty() && header.find<std::string>("tokenizer.ggml.model") != nullptr)
-    model.tokenizer = tokens::gguf_tokenizer(tokens_of(header));
-  const auto* const jinja = header.find<std::string>("tokenizer.chat_template");
+  const tokens::GgufFile file = tokens::read_gguf_tokens(path);
+  if (options.tokenizer.empty() && !file.tokens.model.empty())
+    model.tokenizer = tokens::gguf_tokenizer(file.tokens);
+  model.no_chat = "the file has no chat template";
   try {
-    if (jinja != nullptr) model.chat = tokens::ChatTemplate::from_jinja(*jinja, path.string());
+    if (!file.chat_template.empty())
+      model.chat = tokens::ChatTemplate::from_jinja(file.chat_template, path.string());
   } catch (const Error& error) {
     model.no_chat = error.what();
   }
-  if (jinja == nullptr) model.no_chat = "the file has no chat template";
   return model;
-}
-
-bool is_gguf(const fs::path& path) {
-  std::string begin(4, '\0');
-  std::ifstream(path, std::ios::binary).read(begin.data(), 4);
-  return begin == "GGUF";
 }
 
 }  // namespace
@@ -158,7 +124,7 @@ TextModel open_text_model(const fs::path& path, const TextModelOptions& options)
     model = open_run(path, options);
   } else if (fs::is_directory(path) && fs::exists(path / "config.json")) {
     model = open_hugging_face(path, options);
-  } else if (fs::is_regular_file(path) && is_gguf(path)) {
+  } else if (tokens::is_gguf_file(path)) {
     model = open_gguf(path, options);
   } else {
     throw UsageError(text(path.string(),

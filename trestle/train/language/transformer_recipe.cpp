@@ -108,6 +108,16 @@ TransformerConfig transformer_config(const recipe::Recipe& recipe) {
   return config;
 }
 
+models::LowRankOptions adapter_options(const recipe::Recipe& recipe) {
+  const auto& given = recipe.adapters;
+  models::LowRankOptions options{
+      .rank = given.rank, .alpha = given.alpha, .dropout = given.dropout, .targets = given.targets};
+  if (options.targets.empty())
+    options.targets = recipe.model.name == "gpt2" ? std::vector<std::string>{"c_attn"}
+                                                  : std::vector<std::string>{"q_proj", "v_proj"};
+  return options;
+}
+
 recipe::Recipe with_transformer_sizes(recipe::Recipe recipe) {
   if (!is_transformer(recipe)) return recipe;
   const TransformerConfig config = transformer_config(recipe);

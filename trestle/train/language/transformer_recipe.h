@@ -18,6 +18,9 @@ std::int64_t tokens_of_example(const recipe::Recipe& recipe);
 // for sizes that contradict one another, and for a config of the other style.
 models::TransformerConfig transformer_config(const recipe::Recipe& recipe);
 
+// The adapters of [adapters]; none without a rank.
+models::LowRankOptions adapter_options(const recipe::Recipe& recipe);
+
 // The recipe with the vocabulary and the context of its model, where it leaves them to the data or
 // to the config: a run then needs neither of them again. Other recipes are unchanged.
 recipe::Recipe with_transformer_sizes(recipe::Recipe recipe);

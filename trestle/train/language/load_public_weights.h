@@ -1,0 +1,20 @@
+#pragma once
+
+#include <filesystem>
+
+#include "trestle/checkpoint/weights.h"
+#include "trestle/device/named_tensors.h"
+#include "trestle/models/transformer/config.h"
+
+// Loads the weights of a language model from files that other programs wrote. Not installed.
+namespace trestle::train {
+
+// As checkpoint::load_weights() for any part of a transformer, such as a stage: also from files of
+// Hugging Face and GGUF files, whose names are recognised. Adapters are left as they are where the
+// file has none.
+checkpoint::LoadReport load_transformer_weights(const models::TransformerConfig& config,
+                                                const NamedTensors& ours,
+                                                const std::filesystem::path& file,
+                                                checkpoint::LoadOptions options);
+
+}  // namespace trestle::train
