@@ -269,7 +269,7 @@ TEST(FuzzConfig, DamageGivesAnErrorOrASoundConfig) {
                   for (const std::int64_t token : config.end_tokens)
                     ASSERT_LT(token, config.vocabulary);
                 },
-                {.iterations = 10'000});
+                {.iterations = 4000});
   EXPECT_GT(result.accepted, 100);
   EXPECT_GT(result.refused, 1000);
 }
