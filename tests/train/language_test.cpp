@@ -5,6 +5,7 @@
 
 #include "tests/train/training.h"
 #include "trestle/data/loader.h"
+#include "trestle/device/virtual_device.h"
 #include "trestle/models/transformer/read_config.h"
 #include "trestle/models/transformer/transformer.h"
 #include "trestle/tokens/files/prepare.h"
@@ -24,6 +25,7 @@ class LanguageTraining : public Training {
  protected:
   static void SetUpTestSuite() {
     Training::SetUpTestSuite();
+    install_virtual_devices({.count = 3});  // before the first backward of this process
     std::ofstream lines(base_ / "documents.jsonl");
     for (int i = 0; i < 40; ++i)
       lines << R"({"text": ")"
@@ -159,6 +161,7 @@ class LanguageTraining : public Training {
   };
   static void expect_same_for(const std::string& model, const std::vector<Plan>& plans) {
     recipe::Recipe first = language_recipe(model);
+    first.name += "_" + model;
     train(first, language_hooks());
     const auto expected = plain_weights(first);
     expect_weights(expected, base_ / "runs" / first.name);
@@ -207,20 +210,20 @@ TEST_F(LanguageTraining, PipelinesOfLlamaGiveThePlainWeights) {
 }
 
 TEST_F(LanguageTraining, ReplicasAndShardsGiveThePlainWeights) {
-  const auto shard = [](const char* level, std::int64_t replicate) {
+  const auto mesh = [](std::int64_t replicate, std::int64_t shard, const char* level) {
     return [=](recipe::Recipe& r) {
       r.mesh.replicate = replicate;
-      r.mesh.shard = 2 / std::min<std::int64_t>(replicate, 2);
-      if (replicate == 3) r.mesh.shard = 1;
-      r.mesh.shard_level = level;
+      r.mesh.shard = shard;
+      if (shard > 1) r.mesh.shard_level = level;
       r.pipeline.micro_batches = 2;
     };
   };
   for (const char* model : {"gpt2", "llama"})
-    expect_same_for(model, {{text(model, "_ddp"), 2, shard("none", 2)},
-                            {text(model, "_zero1"), 2, shard("optimizer_state", 1)},
-                            {text(model, "_zero2"), 2, shard("gradients", 1)},
-                            {text(model, "_zero3"), 2, shard("parameters", 1)}});
+    expect_same_for(model, {{text(model, "_ddp"), 2, mesh(2, 1, "")},
+                            {text(model, "_zero1"), 2, mesh(1, 2, "optimizer_state")},
+                            {text(model, "_zero2"), 3, mesh(1, 3, "gradients")},
+                            {text(model, "_zero3"), 2, mesh(1, 2, "parameters")},
+                            {text(model, "_hsdp"), 4, mesh(2, 2, "parameters")}});
 }
 
 TEST_F(LanguageTraining, ResumesToTheToken) {

@@ -133,6 +133,13 @@ void add_prepare(Verb app) {
   verb.add("--key", arguments->options.jsonl_key,
            "The key of the text in a .jsonl file (default text)")
       .type("KEY");
+  verb.add("--prompt-key", arguments->options.prompt_key,
+           "The key of the prompt in a .jsonl file of prompts and answers: the loss is that of the "
+           "answers alone")
+      .type("KEY");
+  verb.add("--answer-key", arguments->options.answer_key,
+           "--prompt-key: the key of the answer (default answer)")
+      .type("KEY");
   verb.add("--separator", arguments->options.separator, "A line that ends a document, such as %")
       .type("LINE");
   verb.add_number(

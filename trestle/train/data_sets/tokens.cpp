@@ -10,6 +10,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/train/data_sets/data_sets.h"
+#include "trestle/train/language/text_model.h"
 #include "trestle/train/language/transformer_recipe.h"
 
 namespace trestle::train {
@@ -88,6 +89,9 @@ OpenedData open_tokens(const recipe::Recipe& recipe) {
                      {.file = recipe.data.tokens,
                       .hint = "Set a larger 'vocabulary' in [transformer], or prepare the text "
                               "with the model's tokenizer."});
+  if (!recipe.model.weights.empty())
+    if (const auto own = tokenizer_of_weights(recipe.model.weights))
+      tokens::check_tokenizer(set, own->hash(), recipe.data.tokens);
   OpenedData opened;
   opened.training = rows_of(recipe, config, "train");
   if (has_validation(recipe.data.tokens)) opened.validation = rows_of(recipe, config, "validation");

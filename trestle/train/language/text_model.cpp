@@ -109,6 +109,16 @@ TextModel open_gguf(const fs::path& path, const TextModelOptions& options) {
 
 }  // namespace
 
+std::unique_ptr<tokens::Tokenizer> tokenizer_of_weights(const fs::path& weights) {
+  if (tokens::is_gguf_file(weights)) return tokens::open_tokenizer(weights);
+  const fs::path folder = fs::is_directory(weights) ? weights : weights.parent_path();
+  if (fs::is_directory(folder / "tokenizer"))
+    return tokens::open_saved_tokenizer(folder / "tokenizer");
+  for (const char* name : {"tokenizer.json", "vocab.json", "tokenizer.model"})
+    if (fs::exists(folder / name)) return tokens::open_tokenizer(folder);
+  return nullptr;
+}
+
 std::int64_t TextModel::known_tokens() const {
   return tokenizer ? std::min<std::int64_t>(tokenizer->size(), config.vocabulary)
                    : config.vocabulary;

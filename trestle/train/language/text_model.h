@@ -39,6 +39,10 @@ struct TextModelOptions {
   std::filesystem::path tokenizer = {};  // instead of the model's own
 };
 
+// The tokenizer that belongs to weights: that of a GGUF file, of the folder of Hugging Face, or of
+// the run of a file of weights. Null where none is found.
+std::unique_ptr<tokens::Tokenizer> tokenizer_of_weights(const std::filesystem::path& weights);
+
 // Opens a run folder of a language model, a folder of Hugging Face (config.json and weights), or a
 // GGUF file. Throws UsageError for another path, FormatError for weights that do not fit the
 // config, with the tensors and both shapes.
