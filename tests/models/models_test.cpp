@@ -154,10 +154,26 @@ TEST(Model, WeightsDependOnlyOnTheSeedAndTheLayersName) {
   EXPECT_FALSE(a.equal(mlp({.depth = 1, .seed = 6}).parameters()[0]));
 }
 
+// A small model of each name.
+ModelOptions small(const std::string& name, std::uint64_t seed = 42) {
+  ModelOptions options{.name = name, .width = 4, .seed = seed};
+  if (name != "gpt2" && name != "llama") return options;
+  options.transformer = TransformerConfig{.vocabulary = 11,
+                                          .context = 8,
+                                          .width = 4,
+                                          .layers = 2,
+                                          .heads = 2,
+                                          .kv_heads = 2,
+                                          .head_size = 2,
+                                          .mlp = 8};
+  if (name == "llama") options.transformer->style = TransformerConfig::Style::Llama;
+  return options;
+}
+
 // A process of a pipeline creates only its own stage's layers.
 TEST(Model, LayersCreatedAloneHaveTheWholeModelsWeights) {
   for (const std::string& name : model_names()) {
-    const ModelOptions options = {.name = name, .width = 4, .seed = 11};
+    const ModelOptions options = small(name, 11);
     const nn::Graph whole = make_model(options).graph();
     for (const nn::Layer& layer : whole.layers) layer.module.make();
     const nn::Graph part = make_model(options).graph();
@@ -184,8 +200,9 @@ TEST(Model, LayersCreatedAloneHaveTheWholeModelsWeights) {
 
 TEST(Model, ByName) {
   for (const std::string& name : model_names()) {
-    EXPECT_GT(make_model({.name = name, .width = 4}).parameter_count(), 0) << name;
+    EXPECT_GT(make_model(small(name)).parameter_count(), 0) << name;
   }
+  EXPECT_THROW(make_model({.name = "gpt2"}), UsageError) << "it needs sizes";
   EXPECT_EQ(make_model({.name = "unet", .bilinear = true}).parameter_count(), 11'455'618);
   const auto message = [](const ModelOptions& options) -> std::string {
     try {

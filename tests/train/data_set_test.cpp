@@ -35,6 +35,7 @@ recipe::Recipe recipe_of_set(const DataSet& set, const fs::path& folder) {
   recipe.data.folder = (folder / "digits").string();
   recipe.data.input_array = (folder / "x.npy").string();
   recipe.data.target_array = (folder / "y.npy").string();
+  recipe.data.tokens = (folder / "tokens").string();
   recipe.data.synthesize = 16;
   recipe.data.synthesize_width = 48;
   recipe.data.synthesize_height = 32;

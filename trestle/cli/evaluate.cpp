@@ -1,5 +1,6 @@
 #include "trestle/train/predict/evaluator.h"
 
+#include <cmath>
 #include <iostream>
 #include <memory>
 
@@ -20,13 +21,30 @@ struct EvaluateArguments {
 };
 
 // The fields that may differ from the run's.
-const std::vector<std::string> fields = {
-    "data.images",         "data.masks",       "data.folder",       "data.input_array",
-    "data.target_array",   "data.mask_suffix", "data.mask_values",  "data.mask_ignore",
-    "data.scale",          "data.image_width", "data.image_height", "data.workers",
-    "devices.use",         "devices.threads",  "pipeline.balance",  "pipeline.micro_batches",
-    "pipeline.split_size", "train.batch",      "train.precision",   "train.loss",
-    "train.metric"};
+const std::vector<std::string> fields = {"data.images",
+                                         "data.masks",
+                                         "data.folder",
+                                         "data.input_array",
+                                         "data.target_array",
+                                         "data.mask_suffix",
+                                         "data.mask_values",
+                                         "data.mask_ignore",
+                                         "data.tokens",
+                                         "data.order",
+                                         "data.validation_windows",
+                                         "data.scale",
+                                         "data.image_width",
+                                         "data.image_height",
+                                         "data.workers",
+                                         "devices.use",
+                                         "devices.threads",
+                                         "pipeline.balance",
+                                         "pipeline.micro_batches",
+                                         "pipeline.split_size",
+                                         "train.batch",
+                                         "train.precision",
+                                         "train.loss",
+                                         "train.metric"};
 
 void print_evaluation(const train::EvaluateResult& result) {
   std::cout << "weights   " << result.weights.string();
@@ -40,8 +58,10 @@ void print_evaluation(const train::EvaluateResult& result) {
             << std::string(std::max<std::size_t>(10, result.metric_name.size() + 1) -
                                result.metric_name.size(),
                            ' ')
-            << result.metric << "\n"
-            << "done      in " << format_duration(result.seconds) << std::endl;
+            << result.metric << "\n";
+  if (result.metric_name == "log_probability")
+    std::cout << "perplexity " << std::exp(-result.metric) << "\n";
+  std::cout << "done      in " << format_duration(result.seconds) << std::endl;
 }
 
 int perform_evaluate(const EvaluateArguments& arguments, const RunOptions& options) {

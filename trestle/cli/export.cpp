@@ -9,8 +9,25 @@
 #include "trestle/base/units.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/train/language/export_model.h"
 
 namespace trestle::cli {
+
+namespace {
+
+int export_language_model(const train::ExportOptions& options) {
+  const train::TextModel model =
+      train::open_text_model(options.from, {.checkpoint = options.which});
+  const train::ExportedModel made = options.names == "peft"
+                                        ? train::export_adapters(model, options.out)
+                                        : train::export_text_model(model, options.out);
+  std::cout << "wrote " << counted(made.tensors, "tensor") << ", "
+            << counted(made.numbers, "number") << ", of " << model.weights.string() << " to "
+            << options.out.string() << std::endl;
+  return 0;
+}
+
+}  // namespace
 
 void add_export(Verb app) {
   Verb verb = app.add_verb("export", "Write a run's weights to a file that Python can load");
@@ -26,7 +43,7 @@ void add_export(Verb app) {
   add_checkpoint_flag(verb, arguments->which);
   verb.add("--names", arguments->names,
            "The naming scheme of the tensors: " + join(checkpoint::name_table_names(), ", ") +
-               " (default: trestle's own)")
+               ", hugging_face or peft for a language model (default: trestle's own)")
       .type("WHOSE");
   verb.add(
           "--max-file-size",
@@ -42,11 +59,14 @@ void add_export(Verb app) {
                         "trestle export runs/resnet18_mnist --out resnet18.pt --names torchvision",
                         "trestle export runs/unet_quick/last --out unet.safetensors",
                         "trestle export runs/unet_quick --out unet_folder --max-file-size 2GB",
+                        "trestle export runs/gpt_characters --out gpt --names hugging_face",
                         "python3 -c 'import torch; print(torch.load(\"unet.pt\").keys())'"}) +
               exit_codes());
   verb.action([verb, arguments] {
     need_folder_for(arguments->out, "--out");
     refuse_checkpoint_of_file(verb, arguments->from);
+    if (arguments->names == "hugging_face" || arguments->names == "peft")
+      return export_language_model(*arguments);
     const train::ExportResult result = train::export_weights(*arguments);
     std::cout << "wrote " << counted(result.tensors, "tensor") << ", "
               << counted(result.numbers, "number") << ", of " << result.from.string() << " to "

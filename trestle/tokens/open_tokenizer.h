@@ -16,8 +16,9 @@ namespace trestle::tokens {
 //     FOLDER               with tokenizer.json, or vocab.json and merges.txt, or encoder.json and
 //                          vocab.bpe (vocab_merges.h), or tokenizer.model
 //
-// Characters need a text (character_tokenizer.h). Throws UsageError for anything else, FileError for a file that
-// cannot be read, and FormatError for one that is invalid or has a feature that is not supported.
+// Characters need a text (character_tokenizer.h). Throws UsageError for anything else, FileError
+// for a file that cannot be read, and FormatError for one that is invalid or has a feature that is
+// not supported.
 //
 //   auto tokenizer = trestle::tokens::open_tokenizer("smollm/tokenizer.json");
 //   std::vector<trestle::tokens::Id> ids = tokenizer->encode("The capital of France is");

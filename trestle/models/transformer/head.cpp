@@ -2,7 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "trestle/models/transformer/projection.h"
+#include "trestle/models/transformer/product.h"
 
 namespace trestle::models {
 

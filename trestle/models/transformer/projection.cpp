@@ -1,7 +1,5 @@
 #include "trestle/models/transformer/projection.h"
 
-#include <ATen/autocast_mode.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -13,13 +11,6 @@ std::int64_t rows_of(const ProjectionOptions& options) {
   std::int64_t rows = 0;
   for (const ProjectionPart& part : options.parts) rows += part.rows;
   return rows;
-}
-
-at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  const at::ScalarType type = weight.scalar_type();
-  if (type == x.scalar_type() || at::autocast::is_autocast_enabled(x.device().type()))
-    return at::linear(x, weight, bias);
-  return at::linear(x.to(type), weight, bias).to(x.scalar_type());
 }
 
 ProjectionImpl::ProjectionImpl(ProjectionOptions given, const Drawn& drawn, double deviation)

@@ -9,6 +9,7 @@
 
 #include "trestle/models/transformer/initialize.h"
 #include "trestle/models/transformer/low_rank.h"
+#include "trestle/models/transformer/product.h"
 
 namespace trestle::models {
 
@@ -57,10 +58,6 @@ struct ProjectionImpl : torch::nn::Module {
              std::int64_t rows, const Drawn& drawn);
 };
 TORCH_MODULE(Projection);
-
-// x times the transposed weight, plus a bias where there is one, in x's dtype. With a weight of
-// another dtype the product is computed in that one. Autocast chooses the dtypes itself.
-at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 
 // The number of rows of all parts.
 std::int64_t rows_of(const ProjectionOptions& options);

@@ -15,6 +15,7 @@
 #include "trestle/tokens/saved_tokenizer.h"
 #include "trestle/tokens/tokenizers/gguf_file.h"
 #include "trestle/tokens/tokenizers/gguf_tokens.h"
+#include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/run_folder/run_folder.h"
 
 namespace trestle::train {
@@ -23,19 +24,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-nn::Layers empty_layers(const models::TransformerConfig& config, const TextModelOptions& options) {
-  nn::Layers layers =
-      models::transformer(config, {.weights = models::InitialWeights::Unset, .type = options.type});
+nn::Layers empty_layers(const TextModel& model, const TextModelOptions& options,
+                        models::FrozenType frozen_type = models::FrozenType::Float32) {
+  models::TransformerConfig config = model.config;
+  config.dropout = {};
+  nn::Layers layers = models::transformer(config, {.weights = models::InitialWeights::Unset,
+                                                   .type = options.type,
+                                                   .adapters = model.adapters,
+                                                   .frozen_type = frozen_type});
   layers.eval();
   return layers;
 }
 
-// Puts blocks [i n / devices, (i + 1) n / devices) on device i; the ends go with their neighbours.
+// Puts layers [i n / devices, (i + 1) n / devices) on device i. A tied table stays with the
+// embedding, which is moved last.
 void place(const nn::Layers& layers, const std::vector<Device>& devices) {
   if (devices.empty()) return;
   const nn::Graph graph = layers.graph();
   const std::size_t count = graph.layers.size();
-  for (std::size_t i = 0; i < count; ++i)
+  for (std::size_t i = count; i-- > 0;)
     graph.layers[i].to(devices[i * devices.size() / count].torch);
 }
 
@@ -64,11 +71,16 @@ TextModel open_run(const fs::path& path, const TextModelOptions& options) {
   model.kind = "run";
   model.weights = saved_weights(folder, options.checkpoint);
   model.config = models::read_config(path / "config.json");
-  model.layers = empty_layers(model.config, options);
+  const recipe::Recipe recipe = recipe_of(folder);
+  model.adapters = adapter_options(recipe);
+  model.layers = empty_layers(model, options,
+                              recipe.adapters.frozen_type == "bf16" ? models::FrozenType::BFloat16
+                                                                    : models::FrozenType::Float32);
   checkpoint::load_weights(model.layers.named_parameters(), model.weights,
                            {.rename = [](const std::string& name) { return name; }});
   if (fs::is_directory(path / "tokenizer")) {
     model.tokenizer = tokens::open_saved_tokenizer(path / "tokenizer");
+    model.tokenizer_files = path / "tokenizer";
     find_chat(model, path / "tokenizer");
   }
   return model;
@@ -79,10 +91,13 @@ TextModel open_hugging_face(const fs::path& path, const TextModelOptions& option
   model.kind = "Hugging Face";
   model.weights = path;
   model.config = models::read_config(path / "config.json");
-  model.layers = empty_layers(model.config, options);
+  model.layers = empty_layers(model, options);
   load_public(model, models::PublicNames::HuggingFace);
   for (const char* name : {"tokenizer.json", "vocab.json", "tokenizer.model"})
-    if (!model.tokenizer && fs::exists(path / name)) model.tokenizer = tokens::open_tokenizer(path);
+    if (!model.tokenizer && fs::exists(path / name)) {
+      model.tokenizer = tokens::open_tokenizer(path);
+      model.tokenizer_files = path;
+    }
   find_chat(model, path);
   return model;
 }
@@ -92,11 +107,12 @@ TextModel open_gguf(const fs::path& path, const TextModelOptions& options) {
   model.kind = "GGUF";
   model.weights = path;
   model.config = models::read_gguf_config(path);
-  model.layers = empty_layers(model.config, options);
+  model.layers = empty_layers(model, options);
   load_public(model, models::PublicNames::Gguf);
   const tokens::GgufFile file = tokens::read_gguf_tokens(path);
   if (options.tokenizer.empty() && !file.tokens.model.empty())
     model.tokenizer = tokens::gguf_tokenizer(file.tokens);
+  if (model.tokenizer) model.tokenizer_files = path;
   model.no_chat = "the file has no chat template";
   try {
     if (!file.chat_template.empty())

@@ -8,6 +8,7 @@
 
 #include "trestle/device/device.h"
 #include "trestle/models/transformer/config.h"
+#include "trestle/models/transformer/low_rank.h"
 #include "trestle/nn/layers.h"
 #include "trestle/tokens/chat_template.h"
 #include "trestle/tokens/tokenizer.h"
@@ -25,6 +26,8 @@ struct TextModel {
   models::TransformerConfig config;
   nn::Layers layers;
   std::shared_ptr<const tokens::Tokenizer> tokenizer;  // null: none was found
+  std::filesystem::path tokenizer_files;               // where it is; empty: none
+  models::LowRankOptions adapters;                     // of a run that trained some
   std::optional<tokens::ChatTemplate> chat;            // nothing: none was found
   std::string no_chat;                                 // why not
   // Tokens that the tokenizer has; ids from there on are padded rows of the vocabulary.

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+
+#include "trestle/train/language/text_model.h"
+
+// Writes a language model for Hugging Face.
+//
+//   auto model = trestle::train::open_text_model("runs/gpt_characters");
+//   trestle::train::export_text_model(model, "gpt_characters");
+//
+// In Python: AutoModelForCausalLM.from_pretrained("gpt_characters").
+namespace trestle::train {
+
+struct ExportedModel {
+  std::size_t tensors = 0;
+  std::int64_t numbers = 0;
+};
+
+// Writes a new folder with config.json, model.safetensors under Hugging Face's names, and the files
+// of the tokenizer. Adapters are added to the weights beside them. Rows of the vocabulary that the
+// tokenizer does not have are written too: the config's vocabulary counts them. Throws UsageError
+// for a folder that exists and is not empty, FileError if the system rejects a write.
+ExportedModel export_text_model(const TextModel& model, const std::filesystem::path& folder);
+
+// Writes the adapters of a model alone, as PEFT does: adapter_model.safetensors and
+// adapter_config.json. Throws UsageError for a model without adapters, and as above.
+ExportedModel export_adapters(const TextModel& model, const std::filesystem::path& folder);
+
+}  // namespace trestle::train
