@@ -166,6 +166,7 @@ ModelOptions small(const std::string& name, std::uint64_t seed = 42) {
                                           .kv_heads = 2,
                                           .head_size = 2,
                                           .mlp = 8};
+  options.transformer->tied_head = false;  // a tied head creates the embedding
   if (name == "llama") options.transformer->style = TransformerConfig::Style::Llama;
   return options;
 }
