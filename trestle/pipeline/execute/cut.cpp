@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -10,20 +12,26 @@
 namespace trestle::pipeline {
 namespace {
 
-void check_ties(const nn::Graph& graph, const std::vector<int>& stage_of_layer) {
+// One for each parameter and other stage that uses it, in the order of stages.
+std::vector<StageTie> find_ties(const nn::Graph& graph, const std::vector<int>& stage_of_layer) {
+  std::map<std::tuple<int, std::string, int>, std::vector<nn::ParameterTie>> uses;
   for (const auto& tie : graph.ties) {
-    if (stage_of_layer[tie.layer] == stage_of_layer[tie.owner]) continue;
-    const auto& layer = graph.layers[tie.layer].name;
-    const auto& owner = graph.layers[tie.owner].name;
-    const auto [first, last] = std::minmax(tie.layer, tie.owner);
-    throw UsageError(
-        text("'", layer, ".", tie.parameter, "' is tied to '", owner, ".", tie.owner_parameter,
-             "', but '", layer, "' is in stage ", stage_of_layer[tie.layer], " and '", owner,
-             "' in stage ", stage_of_layer[tie.owner]),
-        {.hint = text("A parameter is on one device: choose a 'balance' that puts "
-                      "layers ",
-                      first, " to ", last, " into one stage.")});
+    const auto [owner, parameter] = owner_of(graph, tie);
+    const int stage = stage_of_layer[tie.layer];
+    if (stage != stage_of_layer[owner]) uses[{owner, parameter, stage}].push_back(tie);
   }
+  std::vector<StageTie> ties;
+  for (auto& [key, own] : uses) {
+    const auto& [owner, parameter, stage] = key;
+    ties.push_back({.owner = owner,
+                    .parameter = parameter,
+                    .route = {.from_stage = stage_of_layer[owner],
+                              .to_stage = stage,
+                              .skip = true,
+                              .name = graph.layers[owner].name + "." + parameter},
+                    .uses = std::move(own)});
+  }
+  return ties;
 }
 
 // A value that crosses to a stage.
@@ -119,6 +127,20 @@ std::vector<std::string> balance_mistakes(const std::vector<int>& balance, int l
   return mistakes;
 }
 
+std::pair<int, std::string> owner_of(const nn::Graph& graph, const nn::ParameterTie& tie) {
+  std::pair<int, std::string> root{tie.owner, tie.owner_parameter};
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (const auto& other : graph.ties) {
+      if (root != std::pair(other.layer, other.parameter)) continue;
+      root = {other.owner, other.owner_parameter};
+      moved = true;
+      break;
+    }
+  }
+  return root;
+}
+
 Cut cut(const nn::Graph& graph, const std::vector<int>& balance) {
   const auto mistakes = balance_mistakes(balance, static_cast<int>(graph.layers.size()));
   if (!mistakes.empty()) throw UsageError(join(mistakes, "; "));
@@ -130,7 +152,7 @@ Cut cut(const nn::Graph& graph, const std::vector<int>& balance) {
     stage_of_layer.insert(stage_of_layer.end(), balance[s], static_cast<int>(s));
     layer += balance[s];
   }
-  check_ties(graph, stage_of_layer);
+  result.ties = find_ties(graph, stage_of_layer);
   // The caller gets the model's outputs from the last stage, which therefore uses them.
   stage_of_layer.push_back(static_cast<int>(balance.size()) - 1);
   add_routes(graph, stage_of_layer, find_crossings(graph, stage_of_layer, result), result);
