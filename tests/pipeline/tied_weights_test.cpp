@@ -14,7 +14,6 @@ namespace {
 using support::message_of;
 using testing::HasSubstr;
 using tied::Ties;
-using tied::Training;
 
 std::vector<std::vector<int>> cuts() { return {{6}, {3, 3}, {1, 4, 1}, {2, 2, 2}}; }
 
@@ -32,7 +31,7 @@ at::Tensor tied_weight(const Pipeline& pipeline, const std::string& layer) {
 TEST(TiedWeights, TrainAsOneTensorInPlainTorch) {
   for (const Ties ties : {Ties::Head, Ties::Three, Ties::Two, Ties::HeadOwns})
     for (const bool adam : {true, false}) {
-      const Training training{.ties = ties, .adam = adam, .max_norm = 0.3};
+      const tied::Training training{.ties = ties, .adam = adam, .max_norm = 0.3};
       const auto expected = tied::train_plain(training);
       for (const auto& balance : cuts())
         for (const char* schedule : {"gpipe", "1f1b"})
@@ -54,7 +53,7 @@ TEST(TiedWeights, TrainAsOneTensorInPlainTorch) {
 
 // The copy gets the value of the next step at its beginning: evaluate() is such a beginning too.
 TEST(TiedWeights, CopiesEqualTheOwnerBitByBitOverManySteps) {
-  const Training training{.ties = Ties::Three, .max_norm = 0.3};
+  const tied::Training training{.ties = Ties::Three, .max_norm = 0.3};
   auto options = tied::options_of(training, {2, 2, 2});
   options.devices = virtual_devices(3);
   options.schedule = "1f1b";
@@ -74,7 +73,7 @@ TEST(TiedWeights, CopiesEqualTheOwnerBitByBitOverManySteps) {
 }
 
 // forward(), the caller's loss and backward, and an optimizer of pipeline.parameters().
-tied::Outcome train_by_caller(Pipeline& pipeline, const Training& training) {
+tied::Outcome train_by_caller(Pipeline& pipeline, const tied::Training& training) {
   const auto optimizer = tied::make_optimizer(training, pipeline.parameters());
   tied::Outcome outcome;
   for (int step = 0; step < training.steps; ++step) {
@@ -98,7 +97,7 @@ TEST(TiedWeights, FollowCallersBackwardAndOptimizer) {
   for (const Ties ties : {Ties::Head, Ties::Three, Ties::HeadOwns})
     for (const Recompute recompute : {Recompute::Never, Recompute::Always})
       for (const bool are_virtual : {false, true}) {
-        const Training training{.ties = ties, .max_norm = 0.3};
+        const tied::Training training{.ties = ties, .max_norm = 0.3};
         const auto expected = tied::train_plain(training);
         Pipeline pipeline(tied::make_net(ties), {.devices = devices_for(are_virtual, 3),
                                                  .balance = {2, 2, 2},
@@ -150,7 +149,7 @@ TEST(TiedWeights, RefuseAChangeBetweenForwardAndBackward) {
 
 TEST(TiedWeights, TakePartInAccumulation) {
   for (const bool updates : {true, false}) {
-    const Training training{.max_norm = 0.3};
+    const tied::Training training{.max_norm = 0.3};
     const auto expected = tied::train_plain(training, 9);
     auto options = tied::options_of(training, {3, 3});
     options.devices = virtual_devices(2);
@@ -176,7 +175,7 @@ TEST(TiedWeights, TakePartInAccumulation) {
 
 // The scale overflows in the second step, which changes nothing.
 TEST(TiedWeights, SkipAStepThatOverflows) {
-  const Training training{.max_norm = 0.3};
+  const tied::Training training{.max_norm = 0.3};
   const auto expected = tied::train_plain(training, 8, /*skipped=*/1);
   auto options = tied::options_of(training, {2, 2, 2});
   options.devices = virtual_devices(3);
@@ -195,7 +194,7 @@ TEST(TiedWeights, SkipAStepThatOverflows) {
 }
 
 TEST(TiedWeights, MayBeFrozen) {
-  const Training training{.ties = Ties::Three, .trains_table = false};
+  const tied::Training training{.ties = Ties::Three, .trains_table = false};
   auto options = tied::options_of(training, {2, 2, 2});
   options.devices = virtual_devices(3);
   Pipeline pipeline(tied::make_net(Ties::Three), options);
@@ -222,7 +221,7 @@ TEST(TiedWeights, FollowWeightsThatAreLoaded) {
 // In bfloat16 a step still sums the gradients once: the copy and the owner get equal shares of it.
 TEST(TiedWeights, TrainWithAutocast) {
   const auto weights = [](const std::vector<int>& balance) {
-    const Training training{.max_norm = 0.3};
+    const tied::Training training{.max_norm = 0.3};
     auto net = tied::make_net();
     for (const nn::Layer& layer : net.graph().layers)
       if (layer.module) layer.module->to(torch::kFloat);

@@ -166,7 +166,10 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
   const auto ranks = options.plan.table ? options.plan.table->rank_of_stage : one_rank_each(stages);
   together([&] {  // each rank makes its own layers, so an error there is its own
     nn::Graph graph = model.graph();
-    if (options.replicas.hooks) options.replicas.hooks->wrap_layers(graph);
+    if (options.replicas.hooks) {
+      pipeline::refuse_late_owners(graph, balance);
+      options.replicas.hooks->wrap_layers(graph);
+    }
     if (options.wrap_layers) options.wrap_layers(graph);
     parts_ = std::make_shared<PartitionedModel>(
         std::move(graph), balance, options.devices, ranks, options.cores.threads,

@@ -16,7 +16,7 @@ namespace {
 std::vector<StageTie> find_ties(const nn::Graph& graph, const std::vector<int>& stage_of_layer) {
   std::map<std::tuple<int, std::string, int>, std::vector<nn::ParameterTie>> uses;
   for (const auto& tie : graph.ties) {
-    const auto [owner, parameter] = owner_of(graph, tie);
+    const auto [owner, parameter] = nn::owner_of(graph, tie);
     const int stage = stage_of_layer[tie.layer];
     if (stage != stage_of_layer[owner]) uses[{owner, parameter, stage}].push_back(tie);
   }
@@ -127,20 +127,6 @@ std::vector<std::string> balance_mistakes(const std::vector<int>& balance, int l
   return mistakes;
 }
 
-std::pair<int, std::string> owner_of(const nn::Graph& graph, const nn::ParameterTie& tie) {
-  std::pair<int, std::string> root{tie.owner, tie.owner_parameter};
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (const auto& other : graph.ties) {
-      if (root != std::pair(other.layer, other.parameter)) continue;
-      root = {other.owner, other.owner_parameter};
-      moved = true;
-      break;
-    }
-  }
-  return root;
-}
-
 Cut cut(const nn::Graph& graph, const std::vector<int>& balance) {
   const auto mistakes = balance_mistakes(balance, static_cast<int>(graph.layers.size()));
   if (!mistakes.empty()) throw UsageError(join(mistakes, "; "));
@@ -158,6 +144,20 @@ Cut cut(const nn::Graph& graph, const std::vector<int>& balance) {
   add_routes(graph, stage_of_layer, find_crossings(graph, stage_of_layer, result), result);
   index_route_values(result);
   return result;
+}
+
+void refuse_late_owners(const nn::Graph& graph, const std::vector<int>& balance) {
+  for (const StageTie& tie : cut(graph, balance).ties) {
+    if (tie.route.from_stage < tie.route.to_stage) continue;
+    const nn::ParameterTie& use = tie.uses.front();
+    const std::string& layer = graph.layers[use.layer].name;
+    throw UsageError(text("'", layer, ".", use.parameter, "' of stage ", tie.route.to_stage,
+                          " is tied to '", tie.route.name, "' of the later stage ",
+                          tie.route.from_stage, ", and several pipelines share the batch"),
+                     {.hint = text("The first of the stages owns the parameter: tie(\"",
+                                   tie.route.name, "\", \"", layer, ".", use.parameter,
+                                   "\"). Or choose a 'balance' with both layers in one stage.")});
+  }
 }
 
 }  // namespace trestle::pipeline

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "trestle/nn/graph.h"
@@ -46,11 +45,12 @@ struct Cut {
   std::vector<StageTie> ties;
 };
 
-// The layer that owns a tied parameter, at the end of a chain of ties, and its parameter's name.
-std::pair<int, std::string> owner_of(const nn::Graph& graph, const nn::ParameterTie& tie);
-
 // The mistakes in a balance for a model of `layers` layers, one sentence each.
 std::vector<std::string> balance_mistakes(const std::vector<int>& balance, int layers);
+
+// For several pipelines that share a batch: throws UsageError if a stage uses a parameter that a
+// later stage owns. That stage's gradients would be reduced before this one's are there.
+void refuse_late_owners(const nn::Graph& graph, const std::vector<int>& balance);
 
 // Cuts `graph` into stages of balance[0] layers, balance[1], ... A value that the next stage uses
 // on the main lane is sent once, even if a skip uses it there too. A value that skips stages has a

@@ -118,8 +118,12 @@ void run_tie(MiniBatchState& state, const Action& action) {
   TiedCopies& ties = *state.inputs.ties;
   const at::Device device = state.stages[action.stage].device();
   switch (action.kind) {
-    case Kind::SendSkip:
-      return state.transport->send(transfer, ties.value(tie, ties.owner(tie)), device);
+    case Kind::SendSkip: {
+      const auto& hooks = state.inputs.hooks;
+      const at::Tensor& owner = ties.owner(tie);
+      const at::Tensor whole = hooks ? hooks->value_for_copies(action.stage, owner) : owner;
+      return state.transport->send(transfer, ties.value(tie, whole), device);
+    }
     case Kind::RecvSkip:
       return ties.take_value(
           tie, state.transport->receive(transfer, device),

@@ -62,7 +62,7 @@ void TiedCopies::make_layer(int layer, at::Device device) {
       continue;
     }
     // An earlier pipeline may have given the layer a copy.
-    const auto [owner, parameter] = owner_of(graph_, use);
+    const auto [owner, parameter] = nn::owner_of(graph_, use);
     own.module.make();
     own.module.replace_tied(use.parameter, parameter_of(graph_, owner, parameter));
   }
