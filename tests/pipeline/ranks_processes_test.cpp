@@ -7,6 +7,7 @@
 #include "tests/pipeline/plain_training.h"
 #include "tests/pipeline/rank_plans.h"
 #include "tests/pipeline/rank_profiles.h"
+#include "tests/pipeline/tied_ranks.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/virtual_environment.h"
 #include "trestle/base/error.h"
@@ -75,6 +76,18 @@ TEST(RankProcesses, TrainToyOnThree) {
           .recompute = Recompute::ExceptLast},
          {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 0, 1, 2}},
          {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 2, 1, 0}, .on = On::Virtual}});
+}
+
+TEST(RankProcesses, TrainTiedWeightsAsPlainTorch) {
+  testing::run_process_ranks(3, [](World& world) {
+    at::set_num_threads(1);
+    const tied::Training training{.ties = tied::Ties::Three, .max_norm = 0.3};
+    auto options = tied::options_of(training, tied::cut_for(3));
+    options.schedule = "1f1b";
+    tied::expect_training_over_ranks(world, training, options);
+    options.devices = {virtual_devices(3)[static_cast<std::size_t>(world.rank())]};
+    tied::expect_callers_training_over_ranks(world, training, options);
+  });
 }
 
 TEST(RankProcesses, UpdateWeightsToBitsOfOneProcess) {

@@ -88,6 +88,20 @@ Values run_layer(const Graph& graph, int index, const Values& arguments, const R
   }
 }
 
+std::pair<int, std::string> owner_of(const Graph& graph, const ParameterTie& tie) {
+  std::pair<int, std::string> root{tie.owner, tie.owner_parameter};
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (const auto& other : graph.ties) {
+      if (root != std::pair(other.layer, other.parameter)) continue;
+      root = {other.owner, other.owner_parameter};
+      moved = true;
+      break;
+    }
+  }
+  return root;
+}
+
 void check(const Graph& graph) { throw_mistakes(wiring_mistakes(graph)); }
 
 }  // namespace trestle::nn

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trestle/nn/layer.h"
@@ -48,6 +49,10 @@ struct ParameterTie {
   int owner = 0;               // the layer that owns it
   std::string owner_parameter = {};
 };
+
+struct Graph;
+// The layer that owns a tied parameter, at the end of a chain of ties, and its name there.
+std::pair<int, std::string> owner_of(const Graph& graph, const ParameterTie& tie);
 
 struct Graph {
   std::vector<Layer> layers;  // in the order in which they run

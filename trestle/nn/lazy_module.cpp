@@ -148,6 +148,17 @@ std::vector<std::string> LazyModule::tied_parameters() const {
   return names;
 }
 
+void LazyModule::replace_tied(const std::string& parameter, const at::Tensor& tensor) const {
+  if (state_) {
+    const std::lock_guard lock(state_->mutex);
+    for (const Tie& tie : state_->ties) {
+      if (tie.parameter != parameter || !state_->module) continue;
+      return replace_again(*state_->module, parameter, tensor, tie.find_member);
+    }
+  }
+  throw StateError(text("internal: '", parameter, "' is not a tied parameter of a created layer"));
+}
+
 void LazyModule::set_mode(Mode mode) const {
   if (!state_) return;
   const std::lock_guard lock(state_->mutex);

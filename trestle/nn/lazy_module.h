@@ -56,6 +56,10 @@ class LazyModule {
   struct Tie;
   void add_tie(Tie tie) const;
   std::vector<std::string> tied_parameters() const;  // names of the parameters owned by others
+  // Replaces the tensor of a parameter that is tied, in the created module: by a copy of the
+  // owner's tensor, for a pipeline's stage, or by the owner's tensor. Throws StateError if this
+  // module has no such tie or was not created.
+  void replace_tied(const std::string& parameter, const at::Tensor& tensor) const;
 
   // Sets training or evaluation mode: now, or when the module is created.
   void train() const { set_mode(Mode::Train); }

@@ -94,31 +94,56 @@ at::Tensor find_parameter(const torch::nn::Module& module, const std::string& na
   return *found;
 }
 
-void replace_parameter(torch::nn::Module& module, const std::string& name, const at::Tensor& source,
-                       const FindMember& find_member) {
+namespace {
+
+// The two places in which a module keeps a parameter.
+struct Places {
+  at::Tensor* registered;
+  at::Tensor* member;  // null if the module has no member for it
+
+  void set(const at::Tensor& tensor) const {
+    *registered = tensor;
+    if (member) *member = tensor;
+  }
+};
+
+Places find_places(torch::nn::Module& module, const std::string& name,
+                   const FindMember& find_member) {
   const auto [owner, leaf] = owner_of(module, name);
   at::Tensor* const registered = owner ? Registered::find(*owner, leaf) : nullptr;
   if (!registered) throw_unknown(module, name);
-  if (registered->is_same(source)) return;
-  // Another type or device is not a mistake: the model may be in the middle of a conversion.
-  if (registered->sizes() != source.sizes()) {
-    throw UsageError(text("'", name, "' has shape [", join(registered->sizes(), ", "),
-                          "], but is tied to a parameter of shape [", join(source.sizes(), ", "),
-                          "]"));
-  }
   at::Tensor* member = find_member ? find_member(*owner) : nullptr;
   if (!member) member = member_of_torchs_layers(*owner, leaf);
   if (member && !member->is_same(*registered)) member = nullptr;
-  const at::Tensor old = std::exchange(*registered, source);
-  if (member) *member = source;
+  return {registered, member};
+}
+
+}  // namespace
+
+void replace_parameter(torch::nn::Module& module, const std::string& name, const at::Tensor& source,
+                       const FindMember& find_member) {
+  const Places places = find_places(module, name, find_member);
+  if (places.registered->is_same(source)) return;
+  // Another type or device is not a mistake: the model may be in the middle of a conversion.
+  if (places.registered->sizes() != source.sizes()) {
+    throw UsageError(text("'", name, "' has shape [", join(places.registered->sizes(), ", "),
+                          "], but is tied to a parameter of shape [", join(source.sizes(), ", "),
+                          "]"));
+  }
+  const at::Tensor old = *places.registered;
+  places.set(source);
   if (old.use_count() == 1) return;
-  *registered = old;
-  if (member) *member = old;
-  throw UsageError(
-      text("'", name, "' is still referenced elsewhere ",
-           member ? "" : "(by its module's own member) ", "and would keep its old value there"),
-      {.hint = "Give the module's member, as in tie(\"head.table\", \"embed.weight\", "
-               "&HeadImpl::table), and give the layer as a factory."});
+  places.set(old);
+  throw UsageError(text("'", name, "' is still referenced elsewhere ",
+                        places.member ? "" : "(by its module's own member) ",
+                        "and would keep its old value there"),
+                   {.hint = "Give the module's member, as in tie(\"head.table\", \"embed.weight\", "
+                            "&HeadImpl::table), and give the layer as a factory."});
+}
+
+void replace_again(torch::nn::Module& module, const std::string& name, const at::Tensor& source,
+                   const FindMember& find_member) {
+  find_places(module, name, find_member).set(source);
 }
 
 }  // namespace trestle::nn

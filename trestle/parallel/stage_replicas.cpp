@@ -3,8 +3,10 @@
 #include <ATen/Functions.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/purpose.h"
 #include "trestle/gradient_norm/sharded_norm.h"
@@ -78,7 +80,28 @@ void StageReplicas::take_parameters(Pipeline& pipeline, const DeviceMesh& mesh) 
     }
     first = last;
   }
+  find_copied_parameters(pipeline, graph);
   if (gathers_layers()) connect_layers(pipeline);
+}
+
+void StageReplicas::find_copied_parameters(const Pipeline& pipeline, const nn::Graph& graph) {
+  std::vector<int> stage_of_layer;
+  for (std::size_t stage = 0; stage < pipeline.balance().size(); ++stage)
+    stage_of_layer.insert(stage_of_layer.end(), static_cast<std::size_t>(pipeline.balance()[stage]),
+                          static_cast<int>(stage));
+  for (const auto& tie : graph.ties) {
+    const auto [layer, name] = nn::owner_of(graph, tie);
+    const int stage = stage_of_layer[static_cast<std::size_t>(layer)];
+    if (stage == stage_of_layer[static_cast<std::size_t>(tie.layer)] || !pipeline.has_stage(stage))
+      continue;
+    auto& own = copied_[stage];
+    for (const auto& [own_name, tensor] :
+         graph.layers[static_cast<std::size_t>(layer)].named_parameters()) {
+      const bool is_new = std::none_of(
+          own.begin(), own.end(), [&](const Copied& one) { return one.parameter.is_same(tensor); });
+      if (own_name == name && is_new) own.push_back({.parameter = tensor, .value = {}});
+    }
+  }
 }
 
 // From now on the wrapped layers find the stage that gathers their parameters.
@@ -116,9 +139,22 @@ void StageReplicas::unshard(int stage, const pipeline::StageUse& use) {
     missing_forwards_.at(stage) = static_cast<int>(most.item<std::int64_t>()) - use.micro_batches;
   }
   stages_.at(stage).unshard();
+  // A collective. A rank that evaluates nothing takes part in it here too.
+  if (const auto copied = copied_.find(stage); copied != copied_.end())
+    for (auto& one : copied->second) one.value = stages_.at(stage).whole(one.parameter);
 }
 
-void StageReplicas::reshard(int stage) { stages_.at(stage).reshard(); }
+at::Tensor StageReplicas::value_for_copies(int stage, const at::Tensor& parameter) {
+  for (auto& one : copied_.at(stage))
+    if (one.parameter.is_same(parameter)) return one.value;
+  throw StateError(text("internal: no value for the copies of a parameter of stage ", stage));
+}
+
+void StageReplicas::reshard(int stage) {
+  if (const auto copied = copied_.find(stage); copied != copied_.end())
+    for (auto& one : copied->second) one.value.reset();
+  stages_.at(stage).reshard();
+}
 
 void StageReplicas::abandon(int stage) {
   missing_forwards_.at(stage) = 0;

@@ -61,6 +61,7 @@ class StageReplicas final : public pipeline::StageHooks {
   void wrap_layers(nn::Graph& graph) override;
   bool needs_equal_micro_batches() const override { return gathers_layers(); }
   void unshard(int stage, const pipeline::StageUse& use) override;
+  at::Tensor value_for_copies(int stage, const at::Tensor& parameter) override;
   void reshard(int stage) override;
   void abandon(int stage) override;
   void end_forwards(const std::vector<int>& stages) override;
@@ -77,6 +78,7 @@ class StageReplicas final : public pipeline::StageHooks {
   // of its own, since the collectives of two threads have no common order.
   const sharding::RankGroups& groups_of(int stage) const;
   void connect_layers(const Pipeline& pipeline);
+  void find_copied_parameters(const Pipeline& pipeline, const nn::Graph& graph);
   bool gathers_layers() const {
     return options_.level == ShardLevel::Parameters && units_ == StageUnits::Layers;
   }
@@ -90,6 +92,12 @@ class StageReplicas final : public pipeline::StageHooks {
   std::map<int, int> missing_forwards_;         // of a stage's evaluation, which other ranks run
   std::map<int, sharding::RankGroups> groups_;  // of stages whose groups are not ranks_
   std::map<int, ShardedParameters> stages_;
+  // Parameters of which other stages have copies, with their values between UNSHARD and the
+  // sending of the copies.
+  struct Copied {
+    at::Tensor parameter, value;
+  };
+  std::map<int, std::vector<Copied>> copied_;  // [stage]
 };
 
 }  // namespace trestle::parallel

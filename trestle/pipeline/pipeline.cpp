@@ -63,7 +63,8 @@ NamedTensors Pipeline::named_buffers() const {
 }
 std::vector<at::Tensor> Pipeline::stage_parameters(int stage) const {
   check_stage(stage);
-  return impl_->partitioned().stages[stage].parameters();
+  const auto& parts = impl_->partitioned();
+  return without_names(pipeline::named_parameters(parts.stages[stage], parts.named_parameters()));
 }
 
 double Pipeline::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options) {

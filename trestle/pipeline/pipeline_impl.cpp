@@ -23,6 +23,7 @@
 #include "trestle/pipeline/execute/rank_inputs.h"
 #include "trestle/pipeline/execute/rank_timeline.h"
 #include "trestle/pipeline/execute/replicas.h"
+#include "trestle/pipeline/execute/tie_actions.h"
 #include "trestle/pipeline/options.h"
 #include "trestle/pipeline/profile/profile.h"
 #include "trestle/pipeline/profile/profile_layers.h"
@@ -140,6 +141,7 @@ PartitionedModel& Pipeline::Impl::cut_for(const nn::Values& inputs) {
         text("the pipeline was cut when its model had ", cut, " layers; now it has ", model.size()),
         {.hint = "Add all layers first, then make the pipeline."});
   for (const auto& stage : parts_->stages) stage.check_devices();
+  parts_->ties.check();
   return *parts_;
 }
 
@@ -164,7 +166,10 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
   const auto ranks = options.plan.table ? options.plan.table->rank_of_stage : one_rank_each(stages);
   together([&] {  // each rank makes its own layers, so an error there is its own
     nn::Graph graph = model.graph();
-    if (options.replicas.hooks) options.replicas.hooks->wrap_layers(graph);
+    if (options.replicas.hooks) {
+      pipeline::refuse_late_owners(graph, balance);
+      options.replicas.hooks->wrap_layers(graph);
+    }
     if (options.wrap_layers) options.wrap_layers(graph);
     parts_ = std::make_shared<PartitionedModel>(
         std::move(graph), balance, options.devices, ranks, options.cores.threads,
@@ -272,16 +277,16 @@ std::vector<std::int64_t> Pipeline::Impl::agree_on_sizes(StepPlan plan, const nn
 std::unique_ptr<pipeline::StageTransport> Pipeline::Impl::transport(
     const schedule::Schedule& table) const {
   if (link_)
-    return std::make_unique<pipeline::DistributedTransport>(link_, table, parts_->cut.routes,
-                                                            options.deadline, parts_->copies);
+    return std::make_unique<pipeline::DistributedTransport>(
+        link_, table, pipeline::message_routes(parts_->cut), options.deadline, parts_->copies);
   // A stage that waits for its replicas in other processes keeps its neighbours waiting: the
   // stage's own error, which names the other process, must come first.
   constexpr std::chrono::seconds after_replicas{5};
   const auto deadline =
       options.deadline + (options.replicas.group.valid() ? after_replicas : after_replicas * 0);
-  return std::make_unique<pipeline::LocalTransport>(parts_->cut.routes, table.rank_of_stage,
-                                                    table.rank_count(), table.micro_batches,
-                                                    deadline, parts_->copies);
+  return std::make_unique<pipeline::LocalTransport>(pipeline::message_routes(parts_->cut),
+                                                    table.rank_of_stage, table.rank_count(),
+                                                    table.micro_batches, deadline, parts_->copies);
 }
 
 pipeline::StageExchange Pipeline::Impl::stage_exchange(std::size_t micro_batches) {
@@ -298,6 +303,7 @@ std::shared_ptr<pipeline::MiniBatchState> Pipeline::Impl::run(StepInputs inputs,
   inputs.shared = shared_inputs(batch);
   inputs.batch_norm = options.numerics.batch_norm;
   inputs.hooks = options.replicas.hooks;
+  inputs.ties = &parts_->ties;
   if (parts_->one_device_each) inputs.threads = parts_->executor.threads();
   if (inputs.wants_gradient.empty()) inputs.wants_gradient.resize(batch.size(), false);
   // A caller's backward may run after the pipeline is destroyed.

@@ -35,8 +35,11 @@ std::string describe_layers(const nn::Graph& graph) {
   for (const auto& edge : graph.edges)
     edges.push_back(
         text(edge.from_layer, ".", edge.from_output, ">", edge.to_layer, ".", edge.to_argument));
+  std::vector<std::string> ties;
+  for (const auto& tie : graph.ties)
+    ties.push_back(text(tie.layer, ".", tie.parameter, "=", tie.owner, ".", tie.owner_parameter));
   return text("layers ", join(layers, " "), "\nmodel's seed ", join(seeds, " "), "\nconnections ",
-              join(edges, " "), "\n");
+              join(edges, " "), "\nties ", join(ties, " "), "\n");
 }
 
 std::string describe_options(const PipelineOptions& options) {

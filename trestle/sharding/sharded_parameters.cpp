@@ -94,6 +94,10 @@ nn::Values ShardedParameters::run_layer(int layer, const nn::Values& arguments,
   return outputs;
 }
 
+at::Tensor ShardedParameters::whole(const at::Tensor& parameter) {
+  return gathers_layers() ? engine_->unsharder()->whole(parameter) : parameter;
+}
+
 void ShardedParameters::shadow_forward() {
   if (!units_) return;  // nothing to gather
   const at::NoGradGuard no_grad;

@@ -63,6 +63,9 @@ class ShardedParameters {
   // it afterwards; the backward of the outputs does so too.
   using Forward = std::function<nn::Values(const nn::Values&)>;
   nn::Values run_layer(int layer, const nn::Values& arguments, const Forward& forward);
+  // The value of a parameter that other stages use too, after unshard(): the parameter itself, or a
+  // copy where units are gathered around layers. All ranks call it.
+  at::Tensor whole(const at::Tensor& parameter);
   // Gathers and releases the units as a forward without a graph does on other ranks.
   void shadow_forward();
 

@@ -27,4 +27,9 @@ at::Tensor find_parameter(const torch::nn::Module& module, const std::string& na
 void replace_parameter(torch::nn::Module& module, const std::string& name, const at::Tensor& source,
                        const FindMember& find_member);
 
+// The same for a parameter that replace_parameter() has set before. The owner still references the
+// old tensor, so other references cannot be found.
+void replace_again(torch::nn::Module& module, const std::string& name, const at::Tensor& source,
+                   const FindMember& find_member);
+
 }  // namespace trestle::nn

@@ -11,6 +11,7 @@
 #include "trestle/pipeline/execute/executor.h"
 #include "trestle/pipeline/execute/loss_step.h"
 #include "trestle/pipeline/execute/micro_batch.h"
+#include "trestle/pipeline/execute/tie_actions.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -203,12 +204,14 @@ bool allowed_in_user_table(Kind kind) {
 }
 
 Transfer transfer_of(const MiniBatchState& state, const Action& action) {
+  if (is_tie(state.cut, action)) return tie_transfer(action);
   const auto transfer = state.routes.of(action);
   if (transfer) return *transfer;
   throw StateError("internal: no route for " + schedule::to_string(action));
 }
 
 void execute(MiniBatchState& state, const Action& action) {
+  if (is_tie(state.cut, action)) return run_tie(state, action);
   switch (action.kind) {
     case Kind::Forward:
       return run_forward(state, action);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -10,20 +12,26 @@
 namespace trestle::pipeline {
 namespace {
 
-void check_ties(const nn::Graph& graph, const std::vector<int>& stage_of_layer) {
+// One for each parameter and other stage that uses it, in the order of stages.
+std::vector<StageTie> find_ties(const nn::Graph& graph, const std::vector<int>& stage_of_layer) {
+  std::map<std::tuple<int, std::string, int>, std::vector<nn::ParameterTie>> uses;
   for (const auto& tie : graph.ties) {
-    if (stage_of_layer[tie.layer] == stage_of_layer[tie.owner]) continue;
-    const auto& layer = graph.layers[tie.layer].name;
-    const auto& owner = graph.layers[tie.owner].name;
-    const auto [first, last] = std::minmax(tie.layer, tie.owner);
-    throw UsageError(
-        text("'", layer, ".", tie.parameter, "' is tied to '", owner, ".", tie.owner_parameter,
-             "', but '", layer, "' is in stage ", stage_of_layer[tie.layer], " and '", owner,
-             "' in stage ", stage_of_layer[tie.owner]),
-        {.hint = text("A parameter is on one device: choose a 'balance' that puts "
-                      "layers ",
-                      first, " to ", last, " into one stage.")});
+    const auto [owner, parameter] = nn::owner_of(graph, tie);
+    const int stage = stage_of_layer[tie.layer];
+    if (stage != stage_of_layer[owner]) uses[{owner, parameter, stage}].push_back(tie);
   }
+  std::vector<StageTie> ties;
+  for (auto& [key, own] : uses) {
+    const auto& [owner, parameter, stage] = key;
+    ties.push_back({.owner = owner,
+                    .parameter = parameter,
+                    .route = {.from_stage = stage_of_layer[owner],
+                              .to_stage = stage,
+                              .skip = true,
+                              .name = graph.layers[owner].name + "." + parameter},
+                    .uses = std::move(own)});
+  }
+  return ties;
 }
 
 // A value that crosses to a stage.
@@ -130,12 +138,26 @@ Cut cut(const nn::Graph& graph, const std::vector<int>& balance) {
     stage_of_layer.insert(stage_of_layer.end(), balance[s], static_cast<int>(s));
     layer += balance[s];
   }
-  check_ties(graph, stage_of_layer);
+  result.ties = find_ties(graph, stage_of_layer);
   // The caller gets the model's outputs from the last stage, which therefore uses them.
   stage_of_layer.push_back(static_cast<int>(balance.size()) - 1);
   add_routes(graph, stage_of_layer, find_crossings(graph, stage_of_layer, result), result);
   index_route_values(result);
   return result;
+}
+
+void refuse_late_owners(const nn::Graph& graph, const std::vector<int>& balance) {
+  for (const StageTie& tie : cut(graph, balance).ties) {
+    if (tie.route.from_stage < tie.route.to_stage) continue;
+    const nn::ParameterTie& use = tie.uses.front();
+    const std::string& layer = graph.layers[use.layer].name;
+    throw UsageError(text("'", layer, ".", use.parameter, "' of stage ", tie.route.to_stage,
+                          " is tied to '", tie.route.name, "' of the later stage ",
+                          tie.route.from_stage, ", and several pipelines share the batch"),
+                     {.hint = text("The first of the stages owns the parameter: tie(\"",
+                                   tie.route.name, "\", \"", layer, ".", use.parameter,
+                                   "\"). Or choose a 'balance' with both layers in one stage.")});
+  }
 }
 
 }  // namespace trestle::pipeline

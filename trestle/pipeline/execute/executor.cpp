@@ -17,6 +17,7 @@
 #include "trestle/device/threads.h"
 #include "trestle/pipeline/execute/failure.h"
 #include "trestle/pipeline/execute/rank_progress.h"
+#include "trestle/pipeline/execute/tie_actions.h"
 #include "trestle/pipeline/transport/worker_settings.h"
 
 namespace trestle::pipeline {
@@ -59,7 +60,7 @@ std::vector<Action> actions_of(const MiniBatchState& state, int rank, Phase phas
     }
     result.push_back(action);
   }
-  return result;
+  return with_ties(state, rank, phase, result);
 }
 
 // Runs one action. Records its times and the peak memory of its device.
@@ -88,6 +89,7 @@ void execute_and_record(MiniBatchState& state, int rank, const Action& action) {
   }
   const auto end = state.clock.mark(device);
   state.transport->finished(rank, action);
+  if (is_tie(state.cut, action)) return;  // not in the table
   record.actions.push_back({.action = action,
                             .begin = begin,
                             .end = end,
@@ -98,8 +100,10 @@ void execute_and_record(MiniBatchState& state, int rank, const Action& action) {
 void expect_messages(MiniBatchState& state, int rank, const std::vector<Action>& actions) {
   std::vector<StageTransport::Expected> expected;
   for (const auto& action : actions) {
-    if (schedule::is_receive(action.kind))
-      expected.push_back({transfer_of(state, action), state.stages[action.stage].device()});
+    if (!schedule::is_receive(action.kind)) continue;
+    const Transfer transfer = transfer_of(state, action);
+    if (!schedule::within_rank(state.table().rank_of_stage, route_of(state.cut, transfer)))
+      expected.push_back({transfer, state.stages[action.stage].device()});
   }
   state.transport->expect(rank, std::move(expected));
 }

@@ -20,6 +20,7 @@
 #include "trestle/pipeline/execute/stage_list.h"
 #include "trestle/pipeline/execute/stage_optimizers.h"
 #include "trestle/pipeline/execute/step_record.h"
+#include "trestle/pipeline/execute/tied_copies.h"
 #include "trestle/pipeline/transport/stage_transport.h"
 #include "trestle/schedule/routes.h"
 #include "trestle/schedule/schedule.h"
@@ -51,6 +52,8 @@ struct StepInputs {
   // For data parallelism; both may be empty.
   comm::Group replicas = {};
   std::shared_ptr<StageHooks> hooks = {};
+
+  TiedCopies* ties = nullptr;  // of the stages' model
 
   // For NORM and STEP; null if the table has none.
   std::shared_ptr<StageOptimizers> optimizers = {};

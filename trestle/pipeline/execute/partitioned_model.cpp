@@ -33,9 +33,12 @@ namespace {
   throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, message);
 }
 
-void move_layer(const nn::Layer& layer, at::Device device, at::MemoryFormat format) {
+void move_layer(const nn::Graph& graph, int number, TiedCopies& ties, at::Device device,
+                at::MemoryFormat format) {
+  const nn::Layer& layer = graph.layers[number];
   try {
     const LayerScope scope(layer.name);
+    ties.make_layer(number, device);
     layer.to(device);  // makes the layer first if needed: one at a time
     layer.to(format);
   } catch (const c10::OutOfMemoryError&) {
@@ -47,15 +50,16 @@ void move_layer(const nn::Layer& layer, at::Device device, at::MemoryFormat form
 }
 
 StageList make_stages(const nn::Graph& graph, const Cut& cut, const std::vector<Device>& devices,
-                      at::MemoryFormat format, const std::vector<int>& rank_of_stage,
-                      int checkpoint_segments, std::optional<int> own_rank) {
+                      TiedCopies& ties, at::MemoryFormat format,
+                      const std::vector<int>& rank_of_stage, int checkpoint_segments,
+                      std::optional<int> own_rank) {
   std::vector<Stage> stages;
   for (std::size_t s = 0; s < cut.stages.size(); ++s) {
     if (own_rank && rank_of_stage[s] != *own_rank) continue;
     const at::Device device = devices[devices.size() == 1 ? 0 : stages.size()].torch;
     try {
       for (int i = cut.stages[s].first_layer; i < cut.stages[s].last_layer; ++i)
-        move_layer(graph.layers[i], device, format);
+        move_layer(graph, i, ties, device, format);
     } catch (...) {
       rethrow_with_context(text("in stage ", s));
     }
@@ -98,11 +102,16 @@ PartitionedModel::PartitionedModel(nn::Graph model, const std::vector<int>& bala
                                    std::optional<int> own_rank, Replicated replicated)
     : graph(std::move(model)),
       cut(pipeline::cut(graph, balance)),
-      stages(
-          make_stages(graph, cut, devices, format, rank_of_stage, checkpoint_segments, own_rank)),
+      ties(graph, cut,
+           replicated == Replicated::Yes ? TiedCopies::Memory::Separate
+                                         : TiedCopies::Memory::Shared),
+      stages(make_stages(graph, cut, devices, ties, format, rank_of_stage, checkpoint_segments,
+                         own_rank)),
       executor(rank_of_stage, stages, threads, own_rank, replicated),
       one_device_each(one_virtual_device_each(stages, rank_of_stage)),
-      can_lend_cores(one_device_each && !own_rank) {}
+      can_lend_cores(one_device_each && !own_rank) {
+  ties.find_owners(stages);
+}
 
 std::vector<nn::Layer> PartitionedModel::layers() const {
   std::vector<nn::Layer> result;

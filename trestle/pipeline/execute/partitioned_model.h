@@ -11,6 +11,7 @@
 #include "trestle/pipeline/execute/cut.h"
 #include "trestle/pipeline/execute/executor.h"
 #include "trestle/pipeline/execute/stage_list.h"
+#include "trestle/pipeline/execute/tied_copies.h"
 
 namespace trestle::pipeline {
 
@@ -28,6 +29,7 @@ class PartitionedModel {
 
   const nn::Graph graph;
   const Cut cut;
+  TiedCopies ties;
   const StageList stages;
   Executor executor;
   // Whether each rank has a virtual device of its own: a shared one has one number of threads.

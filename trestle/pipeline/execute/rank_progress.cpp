@@ -4,6 +4,7 @@
 
 #include "trestle/base/text.h"
 #include "trestle/pipeline/execute/executor.h"
+#include "trestle/pipeline/execute/tie_actions.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -12,7 +13,7 @@ constexpr std::size_t shown_around = 4;  // actions before and after
 
 int sender_of(const MiniBatchState& state, const schedule::Action& action) {
   const schedule::Transfer transfer = transfer_of(state, action);
-  const auto& route = state.cut.routes[static_cast<std::size_t>(transfer.route)];
+  const auto& route = route_of(state.cut, transfer);
   const bool gradient = transfer.way == schedule::Transfer::Way::Gradient;
   return state.table()
       .rank_of_stage[static_cast<std::size_t>(gradient ? route.to_stage : route.from_stage)];

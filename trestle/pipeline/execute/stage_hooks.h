@@ -38,6 +38,9 @@ class StageHooks {
   // step or an evaluation.
   virtual void unshard(int stage, const StageUse& use) = 0;
   virtual void reshard(int stage) = 0;
+  // After UNSHARD: the value of a parameter of the stage that other stages use too, for its copies
+  // there.
+  virtual at::Tensor value_for_copies(int stage, const at::Tensor& parameter) = 0;
   // A step or an evaluation failed: forgets what it has begun, in place of RESHARD.
   virtual void abandon(int stage) = 0;
   // After the forwards of an evaluation, before the stages' RESHARDs: takes part in forwards that

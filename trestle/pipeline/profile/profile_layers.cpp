@@ -130,8 +130,6 @@ class LayerMeter {
       if (device_.is_cpu() && edge.to_layer < static_cast<int>(graph_.layers.size()))
         value.saved_by = value.to;
     }
-    for (const auto& tie : graph_.ties)
-      profile.together.emplace_back(std::minmax(tie.layer, tie.owner));
     return profile;
   }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "trestle/sharding/engine/shard_engine.h"
@@ -22,9 +23,13 @@ class LayerUnits {
         engine_(engine),
         choice_(engine.options().units.names),
         unit_of_layer_(graph_.layers.size()) {
-    for (const auto& tie : graph_.ties)
+    for (nn::ParameterTie tie : graph_.ties) {
+      std::tie(tie.owner, tie.owner_parameter) = nn::owner_of(graph_, tie);
+      if (!contains(tie.owner))
+        continue;  // a pipeline's stage has a copy, which is not a parameter
+      tied_.insert({tie.owner, tie.owner_parameter});
       if (contains(tie.layer)) ties_.push_back(tie);
-    for (const auto& tie : ties_) tied_.insert({tie.owner, tie.owner_parameter});
+    }
   }
 
   std::vector<LayerUnit> make() {
@@ -127,7 +132,7 @@ class LayerUnits {
   const nn::Graph& graph_;
   ShardEngine& engine_;
   UnitChoice choice_;
-  std::vector<nn::ParameterTie> ties_;  // of these layers
+  std::vector<nn::ParameterTie> ties_;  // of these layers, to their owners at the end of the chain
   std::set<TiedName> tied_;             // parameters that other layers use too
   std::map<TiedName, std::size_t> group_of_tied_;
   std::vector<std::optional<std::size_t>> unit_of_layer_;

@@ -140,6 +140,22 @@ void ParameterUnsharder::refresh() {
     for (const auto& group : groups_) group->wait_gathered();
 }
 
+at::Tensor ParameterUnsharder::whole(const at::Tensor& parameter) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& group : groups_) {
+    for (std::size_t i = 0; i < group->size(); ++i) {
+      if (!group->parameter(i).is_same(parameter)) continue;
+      const bool was_gathered = group->gathered();
+      group->gather(all_.checked);
+      group->wait_gathered();
+      at::Tensor copy = group->parameter(i).detach().clone();
+      if (!was_gathered) group->release();
+      return copy;
+    }
+  }
+  throw StateError("internal: whole() of a tensor that is no parameter of the stage");
+}
+
 // A pipeline's stage.
 
 void ParameterUnsharder::begin_use() {

@@ -63,6 +63,8 @@ class ParameterUnsharder final : public GradientReducer::Observer,
   // have gathered units in it.
   void end_stage_backward();
   void set_recorder(ShardRecorder recorder);
+  // A copy of the parameter as the shards are now. All ranks call it, between forwards.
+  at::Tensor whole(const at::Tensor& parameter);
   void unshard_all();  // until reshard_all(); calls nest
   void reshard_all();
   // The shards may have changed: releases gathered parameters, or gathers them again after
