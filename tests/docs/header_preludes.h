@@ -456,3 +456,20 @@ extern const std::unique_ptr<Tokenizer> tokenizer;
 #include <memory>
 extern const std::unique_ptr<Tokenizer> tokenizer;
 extern const std::vector<Id> ids;
+// [trestle/base/counter_random.h]
+extern std::uint64_t seed, i;
+extern std::vector<double> weight;
+// [trestle/tokens/files/token_rows.h]
+extern const std::shared_ptr<const TokenSet> set;
+// [trestle/generate/generate.h]
+extern const LanguageModel model;
+extern const std::vector<std::int64_t> prompt;
+// [trestle/generate/language_model.h]
+extern const nn::Layers net;
+extern const models::TransformerConfig config;
+extern const std::vector<std::int64_t> prompt;
+extern const std::int64_t next;
+// [trestle/generate/write_text.h]
+#include "trestle/tokens/tokenizer.h"
+extern const std::unique_ptr<tokens::Tokenizer> tokenizer;
+extern const LanguageModel model;

@@ -64,8 +64,9 @@ at::Tensor written(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   return at::matmul(weights.to(v.scalar_type()), v);
 }
 
-// One query behind its keys, as in generation. The heads that share keys are the rows of one product,
-// so that keys are neither repeated nor masked. libtorch's kernel takes ten times as long for bf16.
+// One query behind its keys, as in generation. The heads that share keys are the rows of one
+// product, so that keys are neither repeated nor masked. libtorch's kernel takes ten times as long
+// in bf16.
 at::Tensor one_query(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   const at::Tensor rows = q.reshape({q.size(0), k.size(1), q.size(1) / k.size(1), q.size(3)});
