@@ -146,7 +146,7 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
   result.profile = with_inputs_named(
       recipe, piece, [&] { return profile_layers(model, {piece}, devices.at(0).torch); });
   result.examples = static_cast<int>(piece.size(0));
-  result.loss_memory =
+  result.profile.loss_memory =
       loss_memory(task.loss, result.profile, result.examples,
                   batch.targets.defined() ? batch.targets[0] : batch.targets, devices[0].torch);
   result.profile.examples = result.examples;
@@ -201,8 +201,7 @@ plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& cost
   plan::CutCosts cut =
       plan::costs_of_cut(costs.profile, balance,
                          {.optimizer_states = costs.sizes.optimizer_states,
-                          .whole_batch_loss_over = whole ? costs.sizes.micro_batches : 0,
-                          .loss_memory = costs.loss_memory});
+                          .whole_batch_loss_over = whole ? costs.sizes.micro_batches : 0});
   cut.costs.device_of_stage = device_numbers(costs);
   if (is_on_cpu(costs) || !stages_apart(recipe.mesh))
     cut.costs.concurrency = simulate::Concurrency::OneThread;

@@ -22,7 +22,6 @@ struct LayerCosts {
   std::vector<Bytes> budgets;        // of the devices; 0 = no limit
   plan::SizeOptions sizes;           // of the recipe
   int examples = 0;                  // of the measured micro-batch
-  double loss_memory = 1;            // loss_memory.h
   std::vector<Bytes> largest = {};   // [layer] of one of its parameters
 };
 
