@@ -2,7 +2,6 @@
 
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/dropout.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -16,6 +15,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/nn/keyed_dropout.h"
 
 namespace trestle::models {
 
@@ -60,7 +60,7 @@ at::Tensor written(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   // A row of -infinity would become NaN. Its largest value is replaced by 0 and its weights by 0.
   const at::Tensor none = mask.amax(-1, /*keepdim=*/true) == never;
   at::Tensor weights = at::softmax(scores.masked_fill(none, 0), -1).masked_fill(none, 0);
-  if (dropout > 0) weights = at::dropout(weights, dropout, /*train=*/true);
+  if (dropout > 0) weights = nn::keyed_dropout(weights, dropout, /*training=*/true);
   return at::matmul(weights.to(v.scalar_type()), v);
 }
 

@@ -1,11 +1,11 @@
 #include "trestle/models/transformer/embedding.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/dropout.h>
 #include <ATen/ops/embedding.h>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/nn/keyed_dropout.h"
 
 namespace trestle::models {
 
@@ -58,9 +58,8 @@ std::tuple<at::Tensor, at::Tensor> TokenEmbeddingImpl::forward(const at::Tensor&
         text("a row has ", count, " tokens, more than the model's context of ", config.context),
         {.hint = "Cut the text, or use a model with a longer context."});
   check_range(ids, config.vocabulary);
-  at::Tensor x = at(ids, placed ? places.clamp_min(0) : at::arange(count, ids.options()));
-  if (config.dropout.embedding > 0) x = at::dropout(x, config.dropout.embedding, is_training());
-  return {x, places};
+  const at::Tensor x = at(ids, placed ? places.clamp_min(0) : at::arange(count, ids.options()));
+  return {nn::keyed_dropout(x, config.dropout.embedding, is_training()), places};
 }
 
 }  // namespace trestle::models
