@@ -264,8 +264,37 @@ TEST_F(Prepare, LeavesEmptyDocumentsOut) {
 
 TEST_F(Prepare, ReplacesInvalidUtf8) {
   const std::string file = write("a", "a\xff\xc3z");
-  prepare({file}, tokenizer, {.out = out, .validation = 0});
+  const Prepared done = prepare({file}, tokenizer, {.out = out, .validation = 0});
   EXPECT_THAT(documents(), ElementsAre(ids_of("a\xef\xbf\xbd\xef\xbf\xbdz")));
+  EXPECT_EQ(done.repaired_documents, 1);
+}
+
+TEST_F(Prepare, LeavesByteOrderMarksOutAndRefusesUtf16) {
+  prepare({write("a", "\xef\xbb\xbfhi")}, tokenizer, {.out = out, .validation = 0});
+  EXPECT_THAT(documents(), ElementsAre(ids_of("hi")));
+  for (const char* mark : {"\xff\xfe", "\xfe\xff"})
+    EXPECT_THAT(refusal({write("b", std::string(mark) + "h")}, {.out = folder / "other"}),
+                AllOf(HasSubstr("is UTF-16"), HasSubstr("iconv")));
+}
+
+// A pair is what the template writes for it, and the targets are what it adds to the prompt.
+TEST_F(Prepare, WritesPairsAsConversations) {
+  const std::string file = write("pairs.jsonl", "{\"prompt\": \"hi\", \"answer\": \"ho\"}\n");
+  const FramedBytes framed({257}, {});
+  prepare({file}, framed,
+          {.out = out,
+           .end_token = 256,
+           .validation = 0,
+           .prompt_key = "prompt",
+           .chat = ChatTemplate::from_text(
+               "begin: ^\nmessage: {role}={content};\nanswer: assistant=\n")});
+  const PlainFile pairs = plain(out / "train_000000.bin");
+  EXPECT_THAT(pairs.documents, ElementsAre(ids_of("^user=hi;assistant=ho;")));
+  EXPECT_EQ(pairs.counts, std::string(19, '0') + "111");
+  const auto chat = ChatTemplate::from_text("message: {content}\nanswer: >\n");
+  EXPECT_THAT(refusal({file}, {.out = folder / "b", .prompt_key = "prompt", .chat = chat}),
+              HasSubstr("begins an answer in another way"));
+  EXPECT_THAT(refusal({file}, {.out = folder / "b", .chat = chat}), HasSubstr("--prompt-key"));
 }
 
 TEST_F(Prepare, CountsOnlyAnswersOfPairs) {

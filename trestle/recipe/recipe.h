@@ -84,6 +84,7 @@ struct Recipe {
     std::string blend = "gaussian";
     std::string tokens;
     std::string order = "windows";
+    std::int64_t row_tokens = 0;
     std::int64_t validation_windows = 0;
 
     bool operator==(const Data&) const = default;

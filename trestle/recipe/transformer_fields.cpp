@@ -70,6 +70,8 @@ void add_token_fields(std::vector<Field>& fields) {
       "random places, `count` in an epoch; documents = whole documents, shuffled and packed into "
       "blocks; rows = one document in each row",
       Limits{.choices = {"windows", "random", "documents", "rows"}});
+  add(&D::row_tokens, "row_tokens", "tokens: tokens of a row; 0 = the model's context",
+      Limits{0, many});
   add(&D::validation_windows, "validation_windows",
       "tokens: number of evenly spaced blocks of the validation text that are evaluated; 0 = all",
       Limits{0, many});

@@ -1,6 +1,7 @@
 #include "trestle/models/transformer/transformer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,16 @@ void check(const TransformerConfig& config, const TransformerOptions& options) {
     faults.push_back(text("kv_heads = ", config.kv_heads, " do not divide heads = ", config.heads));
   if (config.style == TransformerConfig::Style::Llama && config.head_size % 2 != 0)
     faults.push_back(text("rotary positions need an even head_size, not ", config.head_size));
+  const auto check_share = [&](const char* name, double share) {
+    if (!(share >= 0 && share < 1))
+      faults.push_back(text(name, " dropout of ", share, " is outside of 0 to 1, without 1"));
+  };
+  check_share("an embedding", config.dropout.embedding);
+  check_share("an attention", config.dropout.attention);
+  check_share("a residual", config.dropout.residual);
+  check_share("an adapter's", options.adapters.dropout);
+  if (!(config.norm_epsilon >= 0 && std::isfinite(config.norm_epsilon)))
+    faults.push_back(text("norm_epsilon = ", config.norm_epsilon, " is not a number of 0 or more"));
   if (config.dropout.attention > 0 && options.attention == AttentionCore::Fused)
     faults.push_back(text("attention dropout of ", config.dropout.attention,
                           " needs attention = \"written\": the fused kernel has no dropout"));

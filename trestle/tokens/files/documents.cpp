@@ -123,6 +123,11 @@ void read_documents(const SourceFile& file, const PrepareOptions& options,
     content.assign(std::istreambuf_iterator<char>(std::cin), {});
   else
     content = read_file(file.path);
+  if (content.starts_with("\xff\xfe") || content.starts_with("\xfe\xff"))
+    throw FormatError(
+        "is UTF-16, and trestle reads UTF-8",
+        {.file = file.path.string(), .hint = "Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW."});
+  if (content.starts_with("\xef\xbb\xbf")) content.erase(0, 3);
   if (json_lines) return read_json_lines(content, file.path.string(), options, take);
   if (!options.separator.empty()) return read_separated(content, options.separator, take);
   take({.text = std::move(content)});
