@@ -19,23 +19,23 @@ double TextScore::bits_per_byte() const {
 }
 
 TextScore evaluate_text(const generate::LanguageModel& model, const tokens::Tokenizer& tokenizer,
-                        std::string_view text, const TextEvaluateOptions& options) {
+                        std::string_view words, const TextEvaluateOptions& options) {
   const std::int64_t context = model.config().context;
   TextScore score{.window = options.window > 0 ? options.window : context};
   score.stride = options.stride > 0 ? options.stride : std::max<std::int64_t>(score.window / 2, 1);
   if (options.window < 0 || score.window > context)
-    throw UsageError(trestle::text("a window of ", counted(options.window, "token"),
-                                   " is not from 1 to the model's context of ", context));
+    throw UsageError(text("a window of ", counted(options.window, "token"),
+                          " is not from 1 to the model's context of ", context));
   if (options.stride < 0 || score.stride > score.window)
-    throw UsageError(trestle::text("a stride of ", counted(options.stride, "token"),
-                                   " is not from 1 to the window of ", score.window));
-  const std::vector<std::int64_t> ids = generate::prompt_ids(tokenizer, text);
+    throw UsageError(text("a stride of ", counted(options.stride, "token"),
+                          " is not from 1 to the window of ", score.window));
+  const std::vector<std::int64_t> ids = generate::prompt_ids(tokenizer, words);
   const std::int64_t count = std::ssize(ids);
   if (count < 2)
-    throw UsageError(trestle::text("the text has ", counted(count, "token"),
-                                   ", and at least 2 are needed to predict one from another"));
+    throw UsageError(text("the text has ", counted(count, "token"),
+                          ", and at least 2 are needed to predict one from another"));
   score.tokens = count - 1;
-  score.bytes = std::ssize(text);
+  score.bytes = std::ssize(words);
   if (tokenizer.prefix().empty())
     score.bytes -= std::ssize(tokenizer.bytes(static_cast<tokens::Id>(ids.front())));
   // Windows of equal length are one batch.

@@ -9,7 +9,7 @@
 
 // How well a language model predicts a text.
 //
-//   const auto score = trestle::train::evaluate_text(model, *tokenizer, text, {.window = 512});
+//   const auto score = trestle::train::evaluate_text(model, *tokenizer, words, {.window = 512});
 //   std::cout << score.perplexity() << "\n";
 namespace trestle::train {
 
@@ -32,7 +32,7 @@ struct TextScore {
   double bits_per_byte() const;
 };
 
-// Scores each token of the text, behind the tokenizer's prefix (BOS), once; the first one has
+// Scores each token of a text, behind the tokenizer's prefix (BOS), once; the first one has
 // nothing before it, so it is scored only where there is a prefix. Window k predicts from the
 // tokens k stride to k stride + window - 1, and scores the tokens that no window before it has
 // scored. A token is so predicted from window - stride + 1 to `window` tokens, except near the
@@ -41,6 +41,6 @@ struct TextScore {
 // Throws UsageError for a window above the context or below 1, a stride above the window or below
 // 1, and a text without two tokens.
 TextScore evaluate_text(const generate::LanguageModel& model, const tokens::Tokenizer& tokenizer,
-                        std::string_view text, const TextEvaluateOptions& options = {});
+                        std::string_view words, const TextEvaluateOptions& options = {});
 
 }  // namespace trestle::train
