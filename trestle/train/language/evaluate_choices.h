@@ -18,8 +18,8 @@
 namespace trestle::train {
 
 struct Question {
-  std::string prompt;
-  std::vector<std::string> choices;
+  std::string prompt = {};
+  std::vector<std::string> choices = {};
   std::int64_t answer = 0;  // the right choice, from 0
   std::string place = {};   // "file:line", for messages
 };
