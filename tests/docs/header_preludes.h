@@ -469,6 +469,15 @@ extern const nn::Layers net;
 extern const models::TransformerConfig config;
 extern const std::vector<std::int64_t> prompt;
 extern const std::int64_t next;
+// [trestle/train/language/evaluate_text.h]
+#include <iostream>
+extern const generate::LanguageModel model;
+extern const std::unique_ptr<tokens::Tokenizer> tokenizer;
+extern const std::string words;
+// [trestle/train/language/evaluate_choices.h]
+#include <iostream>
+extern const generate::LanguageModel model;
+extern const std::unique_ptr<tokens::Tokenizer> tokenizer;
 // [trestle/generate/write_text.h]
 #include "trestle/tokens/tokenizer.h"
 extern const std::unique_ptr<tokens::Tokenizer> tokenizer;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <set>
+
 #include "trestle/base/error.h"
 #include "trestle/device/device.h"
 #include "trestle/models/transformer/transformer.h"
@@ -95,7 +97,7 @@ TEST_P(Generation, EndsWhereTheContextIsFull) {
 TEST_P(Generation, StopsWhereTheCallerSays) {
   int seen = 0;
   const Generated made =
-      generate(model, prompt, {.on_token = [&](std::int64_t) { return ++seen < 3; }});
+      generate(model, prompt, {.on_token = [&](std::size_t, std::int64_t) { return ++seen < 3; }});
   EXPECT_EQ(made.ended, Ended::Stopped);
   EXPECT_EQ(made.ids.size(), 3U);
 }
@@ -110,7 +112,93 @@ TEST_P(Generation, LayersOnSeveralDevicesWriteTheSameText) {
   const nn::Graph graph = other.graph();
   for (std::size_t i = 0; i < graph.layers.size(); ++i)
     graph.layers[i].to(devices[i < 2 ? 0 : 1].torch);
-  EXPECT_EQ(generate(LanguageModel(other, untied), prompt, {.most_tokens = 12}).ids, whole.ids);
+  const LanguageModel divided(other, untied);
+  EXPECT_EQ(generate(divided, prompt, {.most_tokens = 12}).ids, whole.ids);
+  const std::vector<Generated> both = generate_batch(
+      divided, {{{9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9}}, {prompt}}, {.most_tokens = 12});
+  EXPECT_EQ(both[1].ids, whole.ids);
+  EXPECT_EQ(both[0].ended, Ended::Context);
+}
+
+// Lengths 1 to 23 of a context of 24: the last one is full after one token.
+std::vector<Prompt> unequal_prompts() {
+  std::vector<Prompt> prompts = {
+      {{7}}, {{3, 17, 42, 8}}, {{11, 2, 30, 30, 5, 9, 1, 44, 20}}, {{3}}};
+  Prompt longest;
+  for (std::int64_t i = 0; i < 23; ++i) longest.ids.push_back(i * 7 % 50);
+  prompts.insert(prompts.begin() + 2, longest);
+  return prompts;
+}
+
+TEST_P(Generation, TextsOfABatchHaveTheScoresOfTheWholeModel) {
+  std::vector<std::vector<std::int64_t>> texts;
+  for (const Prompt& prompt : unequal_prompts()) texts.push_back(prompt.ids);
+  texts.erase(texts.begin() + 2);  // has no room for more tokens
+  auto state = model.begin();
+  const auto compare = [&](const at::Tensor& scores) {
+    ASSERT_EQ(scores.size(0), std::ssize(texts));
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const auto row = static_cast<std::int64_t>(i);
+      EXPECT_EQ(state.tokens(row), std::ssize(texts[i]));
+      EXPECT_LT((scores[row] - plain_scores(texts[i])[-1]).abs().max().item<double>(), 1e-4) << i;
+    }
+  };
+  const auto extend = [&](const std::vector<std::vector<std::int64_t>>& more) {
+    for (std::size_t i = 0; i < more.size(); ++i)
+      texts[i].insert(texts[i].end(), more[i].begin(), more[i].end());
+    compare(model.extend_batch(state, more));
+  };
+  compare(model.extend_batch(state, texts));
+  extend({{1}, {2}, {3}, {4}});
+  extend({{5, 6}, {7, 8}, {9, 10}, {11, 12}});
+  model.keep(state, {3, 1});  // without the longest one: less padding, and another order
+  texts = {texts[3], texts[1]};
+  extend({{13}, {14}});
+  extend({{15, 16, 17}, {18, 19, 20}});
+  EXPECT_THROW(model.extend_batch(state, {{1}}), UsageError);
+  EXPECT_THROW(model.extend_batch(state, {{1}, {1, 2}}), UsageError);
+  EXPECT_THROW(model.keep(state, {2}), UsageError);
+}
+
+TEST_P(Generation, PromptsOfABatchGiveTheTextsThatTheyGiveAlone) {
+  std::vector<Prompt> prompts = unequal_prompts();
+  for (std::size_t i = 0; i < prompts.size(); ++i) prompts[i].text_number = 10 * i;
+  for (const double temperature : {0.0, 1.0}) {
+    GenerateOptions options{.choice = {.temperature = temperature, .seed = 3}};
+    const Generated first = generate(model, prompts[0].ids, options);
+    options.end_tokens = {first.ids[2]};  // some texts end early
+    std::set<std::string> reasons;
+    std::vector<std::size_t> ended;
+    const std::vector<Generated> all =
+        generate_batch(model, prompts, options,
+                       [&](std::size_t text, const Generated&) { ended.push_back(text); });
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      options.text_number = prompts[i].text_number;
+      const Generated alone = generate(model, prompts[i].ids, options);
+      EXPECT_EQ(all[i].ids, alone.ids) << temperature << " " << i;
+      EXPECT_EQ(all[i].ended, alone.ended) << temperature << " " << i;
+      reasons.insert(to_word(alone.ended));
+    }
+    EXPECT_EQ(reasons, (std::set<std::string>{"context", "end token"}));
+    EXPECT_EQ(std::set<std::size_t>(ended.begin(), ended.end()).size(), prompts.size());
+    EXPECT_EQ(ended.size(), prompts.size());
+    EXPECT_EQ(all[2].ids.size(), 1U) << "its context is full after one token";
+  }
+}
+
+TEST_P(Generation, RefusesAPromptOfABatchByItsNumber) {
+  const auto refused = [&](const std::vector<Prompt>& prompts, const std::string& why) {
+    try {
+      generate_batch(model, prompts, {});
+      ADD_FAILURE() << why;
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
+    }
+  };
+  refused({{{1}}, {{}}, {{2}}}, "prompt 2 of 3 has no token");
+  refused({{{1}}, {std::vector<std::int64_t>(24, 1)}}, "prompt 2 of 2 has 24 tokens");
+  refused({{{50}}, {{1}}}, "prompt 1 of 2 has the token id 50");
+  refused({}, "no prompt");
 }
 
 INSTANTIATE_TEST_SUITE_P(Styles, Generation, testing::Values(Style::Gpt2, Style::Llama));

@@ -256,6 +256,13 @@ TEST(Attend, QueriesAreTheLastPlacesOfTheKeys) {
     const at::Tensor masked = attend(q, k, v, {.core = core, .mask = mask});
     EXPECT_EQ(masked.select(2, 2).abs().max().item<float>(), 0);
     EXPECT_TRUE(masked.isfinite().all().item<bool>());
+    // One query that sees keys 2 to 5 in row 0 and none in row 1.
+    at::Tensor one = left_padding_mask(torch::tensor({2, 6}, torch::kLong), 1, 6);
+    const at::Tensor last = attend(q.narrow(2, 5, 1), k, v, {.core = core, .mask = one});
+    EXPECT_EQ(last[1].abs().max().item<float>(), 0);
+    EXPECT_LT(largest_difference(last[0], attend(q.narrow(2, 5, 1), k.narrow(2, 2, 4),
+                                                 v.narrow(2, 2, 4), {.core = core})[0]),
+              1e-6);
   }
 }
 

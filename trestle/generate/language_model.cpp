@@ -2,9 +2,11 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/tensor.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "trestle/base/error.h"
@@ -67,50 +69,175 @@ LanguageModel::State LanguageModel::begin() const {
   return state;
 }
 
-at::Tensor LanguageModel::hidden(State& state, const std::vector<std::int64_t>& ids) const {
-  const auto count = static_cast<std::int64_t>(ids.size());
-  if (count == 0) throw UsageError("there is no token to continue from");
-  for (const std::int64_t id : ids)
-    if (id < 0 || id >= config_.vocabulary)
-      throw UsageError(text("token id ", id, " is out of range: the model has the ids 0 to ",
-                            config_.vocabulary - 1));
-  if (state.tokens_ + count > config_.context)
-    throw UsageError(text("the text would have ", state.tokens_ + count,
-                          " tokens, more than the model's context of ", config_.context));
-  const at::NoGradGuard no_grad;
-  const at::Tensor positions = at::arange(state.tokens_, state.tokens_ + count, at::kLong);
+void LanguageModel::check(const State& state,
+                          const std::vector<std::vector<std::int64_t>>& ids) const {
+  const bool begins = state.columns_ == 0;
+  if (ids.empty() || (!begins && std::ssize(ids) != state.texts()))
+    throw UsageError(text("got tokens for ", ids.size(), " texts, and the batch has ",
+                          begins ? 0 : state.texts()));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::string which = ids.size() > 1 ? text("text ", i + 1, " of ", ids.size(), ": ") : "";
+    if (ids[i].empty()) throw UsageError(which + "there is no token to continue from");
+    if (!begins && ids[i].size() != ids[0].size())
+      throw UsageError(text(which, "got ", ids[i].size(), " tokens, and the first text ",
+                            ids[0].size(), ": only the begins of texts may differ in length"));
+    for (const std::int64_t id : ids[i])
+      if (id < 0 || id >= config_.vocabulary)
+        throw UsageError(text(which, "token id ", id,
+                              " is out of range: the model has the ids 0 to ",
+                              config_.vocabulary - 1));
+    const std::int64_t so_far = begins ? 0 : state.tokens(static_cast<std::int64_t>(i));
+    if (so_far + std::ssize(ids[i]) > config_.context)
+      throw UsageError(text(which, "the text would have ", so_far + std::ssize(ids[i]),
+                            " tokens, more than the model's context of ", config_.context));
+  }
+}
+
+// Ids, positions and mask are on the CPU.
+at::Tensor LanguageModel::through_blocks(
+    const at::Tensor& ids, const at::Tensor& positions, const at::Tensor& mask,
+    const std::function<models::KeyValueCache&(std::size_t)>& cache_of) const {
   const at::Device first = parts_->embed->tokens.device();
-  at::Tensor x = parts_->embed->at(at::tensor(ids).unsqueeze(0).to(first), positions.to(first));
-  at::Tensor placed = positions.to(first);
+  at::Tensor placed = positions.to(first), masked = mask.defined() ? mask.to(first) : mask;
+  at::Tensor x = parts_->embed->at(ids.to(first), placed);
   for (std::size_t i = 0; i < parts_->blocks.size(); ++i) {
     models::BlockImpl& block = *parts_->blocks[i];
     const at::Device device = block.attention->qkv->weight.device();
     if (x.device() != device) {
       x = x.to(device);
       placed = positions.to(device);
+      if (mask.defined()) masked = mask.to(device);
     }
-    x = block.extend(x, placed, {}, state.caches_->of_blocks[i]);
+    x = block.extend(x, placed, masked, cache_of(i));
   }
-  state.tokens_ += count;
   return x.to(parts_->norm->weight.device());
 }
 
-at::Tensor LanguageModel::extend(State& state, const std::vector<std::int64_t>& ids) const {
+// Values [texts, longest, width]; a text's last token is in the last column.
+at::Tensor LanguageModel::hidden(State& state,
+                                 const std::vector<std::vector<std::int64_t>>& ids) const {
+  check(state, ids);
+  const at::NoGradGuard no_grad;
+  const auto texts = std::ssize(ids);
+  std::int64_t count = 0;
+  for (const auto& row : ids) count = std::max<std::int64_t>(count, std::ssize(row));
+  if (state.columns_ == 0) {
+    state.padding_.clear();
+    for (const auto& row : ids) state.padding_.push_back(count - std::ssize(row));
+  }
+  const bool padded = std::ranges::any_of(state.padding_, [](auto places) { return places > 0; });
+  std::vector<std::int64_t> flat;
+  for (const auto& row : ids) {
+    flat.insert(flat.end(), static_cast<std::size_t>(count - std::ssize(row)), 0);
+    flat.insert(flat.end(), row.begin(), row.end());
+  }
+  const std::int64_t all = state.columns_ + count;
+  at::Tensor positions = at::arange(state.columns_, all, at::kLong);
+  at::Tensor mask;
+  if (padded) {
+    const at::Tensor padding = at::tensor(state.padding_);
+    positions = (positions.unsqueeze(0) - padding.unsqueeze(1)).clamp_min(0);
+    mask = models::left_padding_mask(padding, count, all);
+  }
+  const at::Tensor x = through_blocks(
+      at::tensor(flat).view({texts, count}), positions,
+      mask, [&](std::size_t block) -> auto& { return state.caches_->of_blocks[block]; });
+  state.columns_ = all;
+  return x;
+}
+
+at::Tensor LanguageModel::extend_batch(State& state,
+                                       const std::vector<std::vector<std::int64_t>>& ids) const {
   const at::NoGradGuard no_grad;
   const at::Tensor x = hidden(state, ids);
   const at::Tensor last = parts_->norm->forward(x.narrow(1, x.size(1) - 1, 1));
   return parts_->head->forward(last.to(parts_->head->weight.device()))
-      .view({config_.vocabulary})
+      .view({std::ssize(ids), config_.vocabulary})
       .to(at::kCPU, at::kFloat);
+}
+
+at::Tensor LanguageModel::extend(State& state, const std::vector<std::int64_t>& ids) const {
+  return extend_batch(state, {ids}).squeeze(0);
+}
+
+void LanguageModel::keep(State& state, const std::vector<std::int64_t>& texts) const {
+  if (texts.empty()) throw UsageError("keep() needs at least one text");
+  std::vector<std::int64_t> padding;
+  for (const std::int64_t text_number : texts) {
+    if (text_number < 0 || text_number >= state.texts())
+      throw UsageError(text("keep() got text ", text_number, " of ", state.texts()));
+    padding.push_back(state.padding_[static_cast<std::size_t>(text_number)]);
+  }
+  // Without the columns that are padding in every kept text, a batch has no more columns than its
+  // longest text has tokens, which is at most the context.
+  const std::int64_t skipped = *std::ranges::min_element(padding);
+  const at::NoGradGuard no_grad;
+  for (models::KeyValueCache& cache : state.caches_->of_blocks)
+    cache.keep(at::tensor(texts).to(cache.keys.device()), skipped);
+  for (std::int64_t& places : padding) places -= skipped;
+  state.padding_ = std::move(padding);
+  state.columns_ -= skipped;
 }
 
 at::Tensor LanguageModel::all_scores(const std::vector<std::int64_t>& ids) const {
   const at::NoGradGuard no_grad;
   State state = begin();
-  const at::Tensor x = parts_->norm->forward(hidden(state, ids));
+  const at::Tensor x = parts_->norm->forward(hidden(state, {ids}));
   return parts_->head->forward(x.to(parts_->head->weight.device()))
       .squeeze(0)
       .to(at::kCPU, at::kFloat);
+}
+
+std::vector<std::vector<double>> LanguageModel::log_probabilities(
+    const std::vector<Continuation>& texts) const {
+  if (texts.empty()) return {};
+  std::int64_t columns = 1;
+  for (const Continuation& one : texts) {
+    if (one.first < 1 || one.first >= std::ssize(one.ids))
+      throw UsageError(text("cannot score the tokens from ", one.first, " on of ", one.ids.size()));
+    // The last token is predicted, and no other one is predicted from it.
+    check(begin(), {{one.ids.begin(), one.ids.end() - 1}});
+    check(begin(), {{one.ids.back()}});
+    columns = std::max(columns, std::ssize(one.ids) - 1);
+  }
+  const at::NoGradGuard no_grad;
+  const auto rows = std::ssize(texts);
+  std::vector<std::int64_t> flat(static_cast<std::size_t>(rows * columns), 0), places, targets;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const Continuation& one = texts[static_cast<std::size_t>(row)];
+    std::copy(one.ids.begin(), one.ids.end() - 1, flat.begin() + row * columns);
+    targets.insert(targets.end(), one.ids.begin() + one.first, one.ids.end());
+    for (std::int64_t i = one.first; i < std::ssize(one.ids); ++i)
+      places.push_back(row * columns + i - 1);
+  }
+  models::KeyValueCache one_block;  // of the block that computes
+  const auto fresh = [&](std::size_t) -> auto& { return one_block = {}; };
+  const at::Tensor x = through_blocks(at::tensor(flat).view({rows, columns}),
+                                      at::arange(columns, at::kLong), {}, fresh);
+  const at::Tensor wanted = x.flatten(0, 1).index_select(0, at::tensor(places).to(x.device()));
+  const at::Device head = parts_->head->weight.device();
+  std::vector<double> all;
+  constexpr std::int64_t chunk = 256;  // places whose scores of all tokens are in memory
+  for (std::int64_t i = 0; i < wanted.size(0); i += chunk) {
+    const std::int64_t count = std::min(chunk, wanted.size(0) - i);
+    const at::Tensor scores =
+        parts_->head->forward(parts_->norm->forward(wanted.narrow(0, i, count)).to(head));
+    const at::Tensor ids =
+        at::tensor(std::vector<std::int64_t>(targets.begin() + i, targets.begin() + i + count));
+    const at::Tensor found = at::log_softmax(scores.to(at::kCPU, at::kFloat), -1)
+                                 .gather(1, ids.unsqueeze(1))
+                                 .to(at::kDouble)
+                                 .contiguous();
+    all.insert(all.end(), found.const_data_ptr<double>(), found.const_data_ptr<double>() + count);
+  }
+  std::vector<std::vector<double>> result;
+  auto begin_of_text = all.begin();
+  for (const Continuation& one : texts) {
+    const auto end = begin_of_text + (std::ssize(one.ids) - one.first);
+    result.emplace_back(begin_of_text, end);
+    begin_of_text = end;
+  }
+  return result;
 }
 
 }  // namespace trestle::generate
