@@ -7,7 +7,10 @@
 
 #include "trestle/base/error.h"
 #include "trestle/device/device.h"
+#include "trestle/device/virtual_device.h"
 #include "trestle/models/transformer/transformer.h"
+#include "trestle/nn/token_loss.h"
+#include "trestle/pipeline/pipeline.h"
 
 namespace trestle::generate {
 namespace {
@@ -92,6 +95,82 @@ TEST_P(Generation, EndsWhereTheContextIsFull) {
   EXPECT_THROW(generate(model, std::vector<std::int64_t>(24, 1), {}), UsageError);
   EXPECT_THROW(generate(model, {50}, {}), UsageError);
   EXPECT_THROW(generate(model, {-1}, {}), UsageError);
+}
+
+// The reference computes the scores of the last half of a context again, token by token.
+TEST_P(Generation, SlidesBehindTheEndOfTheContext) {
+  std::vector<std::int64_t> ids = prompt;
+  std::int64_t seen_from = 0;
+  for (int i = 0; i < 60; ++i) {
+    if (std::ssize(ids) - seen_from > 24) seen_from = std::ssize(ids) - 12;
+    const std::vector<std::int64_t> seen(ids.begin() + seen_from, ids.end());
+    ids.push_back(plain_scores(seen)[-1].argmax().item<std::int64_t>());
+  }
+  const Generated made = generate(model, prompt, {.most_tokens = 60, .slide = true});
+  EXPECT_EQ(made.ids, std::vector<std::int64_t>(ids.begin() + 4, ids.end()));
+  EXPECT_EQ(made.ended, Ended::Length);
+  // In a batch each prompt slides by itself.
+  const auto batch = generate_batch(model, {{{5}}, {prompt}, {{1, 2, 3, 4, 5, 6, 7}}},
+                                    {.most_tokens = 60, .slide = true});
+  EXPECT_EQ(batch[1].ids, made.ids);
+  EXPECT_EQ(batch[0].ids, generate(model, {5}, {.most_tokens = 60, .slide = true}).ids);
+}
+
+// One text is continued in two ways.
+TEST_P(Generation, CopiesOfAStateGoOnByThemselves) {
+  const auto expect = [&](const at::Tensor& scores, const std::vector<std::int64_t>& ids) {
+    EXPECT_LT((scores - plain_scores(ids)[-1]).abs().max().item<double>(), 1e-4);
+  };
+  auto one = model.begin();
+  model.extend(one, {1, 2, 3});
+  auto other = one;
+  expect(model.extend(one, {4}), {1, 2, 3, 4});
+  expect(model.extend(other, {5}), {1, 2, 3, 5});
+  expect(model.extend(one, {6}), {1, 2, 3, 4, 6});
+  expect(model.extend(other, {7}), {1, 2, 3, 5, 7});
+}
+
+TEST_P(Generation, RefusesStatesAndConfigsOfOtherModels) {
+  TransformerConfig small = config;
+  small.layers = 1;
+  const LanguageModel other(models::transformer(small), small);
+  auto state = model.begin();
+  model.extend(state, {1, 2});
+  EXPECT_THROW(other.extend(state, {3}), UsageError);
+  LanguageModel::State none;
+  EXPECT_THROW(model.extend(none, {3}), UsageError);
+  for (const auto change : {&TransformerConfig::vocabulary, &TransformerConfig::heads}) {
+    TransformerConfig wrong = config;
+    wrong.*change *= 2;
+    EXPECT_THROW(LanguageModel(net, wrong), UsageError);
+  }
+  GenerateOptions options;
+  options.tokens = -1;
+  EXPECT_THROW(generate(model, prompt, options), UsageError);
+  options = {.most_tokens = -5};
+  EXPECT_THROW(generate(model, prompt, options), UsageError);
+}
+
+// A pipeline's stages have copies of a tied head, which a step of the caller leaves behind.
+TEST(TiedGeneration, ReadsTheHeadAfterTheLastStep) {
+  TransformerConfig config = config_of(Style::Gpt2);
+  nn::Layers net = models::transformer(config);
+  const LanguageModel model(net, config);
+  Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {3, 3}});
+  const LanguageModel later(net, config);
+  torch::optim::SGD optimizer(pipeline.parameters(), torch::optim::SGDOptions(1.0));
+  const at::Tensor ids = torch::randint(0, 50, {2, 8});
+  pipeline.step(ids, ids, nn::token_cross_entropy());
+  optimizer.step();
+  nn::Layers fresh = models::transformer(config);
+  const torch::NoGradGuard no_grad;
+  const auto trained = net.named_parameters();
+  for (auto& [name, tensor] : fresh.named_parameters())
+    for (const auto& [own, value] : trained)
+      if (own == name) tensor.copy_(value.cpu());
+  const at::Tensor expected = fresh.forward(torch::tensor({{1, 2, 3}}))[0];
+  for (const LanguageModel* one : {&model, &later})
+    EXPECT_LT((one->all_scores({1, 2, 3}) - expected).abs().max().item<double>(), 1e-4);
 }
 
 TEST_P(Generation, StopsWhereTheCallerSays) {
@@ -225,6 +304,14 @@ TEST(ChooseToken, DrawsByProbability) {
     counts[static_cast<std::size_t>(choose_token(scores, {1, 2}, i, 4, {.temperature = 0.7}))] += 1;
   for (int id = 0; id < 4; ++id)
     EXPECT_NEAR(counts[static_cast<std::size_t>(id)] / draws, expected[id].item<double>(), 0.015);
+}
+
+TEST(ChooseToken, RefusesOtherScores) {
+  EXPECT_THROW(choose_token(torch::zeros({4}), {}, 0, 0, {}), UsageError);
+  EXPECT_THROW(choose_token(torch::zeros({4}), {}, 0, -1, {}), UsageError);
+  EXPECT_THROW(choose_token(torch::zeros({0}), {}, 0, 4, {}), UsageError);
+  EXPECT_THROW(choose_token(torch::zeros({4}, at::kDouble), {}, 0, 4, {}), UsageError);
+  EXPECT_THROW(choose_token(torch::zeros({1, 4}), {}, 0, 4, {}), UsageError);
 }
 
 TEST(ChooseToken, RefusesNumbersOutOfRange) {

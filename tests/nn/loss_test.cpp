@@ -171,6 +171,15 @@ TEST(Loss, WrongShapesAreNamed) {
   EXPECT_THROW(dice().value(at::randn({2, 3, 4, 4}), at::zeros({2, 4, 5}, at::kLong)), UsageError);
 }
 
+TEST(Metrics, LogProbabilitiesOfHalvesAreSummedInFloat) {
+  torch::manual_seed(1);
+  const at::Tensor scores = torch::randn({4, 50, 200}).to(at::kBFloat16);
+  const at::Tensor target = torch::randint(0, 200, {4, 50});
+  const double expected = -number(at::cross_entropy_loss(scores.to(at::kDouble).flatten(0, 1),
+                                                         target.flatten(), {}, at::Reduction::Sum));
+  EXPECT_NEAR(log_probability_tally(scores, target).sum, expected, 1e-2);
+}
+
 TEST(Loss, TokensOutOfRangeAreNamed) {
   for (const std::int64_t wrong : {std::int64_t{5}, std::int64_t{-1}}) {
     at::Tensor target = at::zeros({2, 3}, at::kLong);

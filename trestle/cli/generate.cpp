@@ -34,7 +34,7 @@ struct GenerateArguments {
   std::int64_t tokens = 128, batch = 8;
   std::vector<std::string> stop;
   std::string temperature, top_p, repetition_penalty, precision = "fp32", devices;
-  bool greedy = false, chat = false, special = false, json = false;
+  bool greedy = false, slide = false, chat = false, special = false, json = false;
 };
 
 double number_of(const std::string& flag, const std::string& word) {
@@ -115,7 +115,7 @@ class Printer {
     std::cout << std::endl;
     if (made.ended == generate::Ended::Context)
       std::cerr << "trestle: the text ends because the model's context of " << context_
-                << " tokens is full\n";
+                << " tokens is full (--slide goes on)\n";
   }
 
   bool json_;
@@ -133,6 +133,7 @@ class Session {
         printer_(arguments, model_.config.context) {
     options_.generate.choice = arguments.choice;
     options_.generate.most_tokens = arguments.tokens;
+    options_.generate.slide = arguments.slide;
     options_.generate.end_tokens = model_.config.end_tokens;
     options_.generate.tokens = model_.known_tokens();
     options_.stop_words = arguments.stop;
@@ -301,6 +302,9 @@ void add_generate(Verb app) {
   verb.add("--temperature", arguments->temperature,
            "Divides the scores before a token is drawn (default 0.8); 0 = the largest score")
       .type("T");
+  verb.add_switch("--slide", arguments->slide,
+                  "Go on behind the end of the model's context: it then sees the last half of a "
+                  "context");
   verb.add_switch("--greedy", arguments->greedy, "Always the token with the largest score");
   verb.add_number(
           "--top-k", {0, 1'000'000'000},

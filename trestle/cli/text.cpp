@@ -110,7 +110,7 @@ int perform_prepare(PrepareArguments arguments) {
   }
   if (!arguments.chat.empty()) options.chat = tokens::open_chat_template(arguments.chat);
   if (!options.chat) options.end_token = end_token_of(*tokenizer, arguments.end_token);
-  stop_on_interrupt("trestle: stops, and writes nothing");
+  stop_on_interrupt("\ntrestle: stopping; nothing will be written\n");
   {
     const auto bar = arguments.json ? train::count_bar("") : train::count_bar("prepared");
     options.progress = [&](std::int64_t done, std::int64_t all) {

@@ -68,6 +68,12 @@ class Writing {
     for (const Text& one : open_) next.push_back(one.so_far);
     LanguageModel::State state = model_.begin();
     while (true) {
+      if (slide()) {
+        state = model_.begin();
+        next.clear();
+        for (const Text& one : open_)
+          next.emplace_back(one.so_far.begin() + one.seen_from, one.so_far.end());
+      }
       const at::Tensor scores = model_.extend_batch(state, next);
       next.clear();
       std::vector<std::int64_t> kept;
@@ -93,7 +99,22 @@ class Writing {
     std::size_t number;  // of the prompt
     std::int64_t text_number;
     std::vector<std::int64_t> so_far;
+    std::int64_t seen_from = 0;  // the first token of the model's context
   };
+
+  std::int64_t seen(const Text& one) const { return std::ssize(one.so_far) - one.seen_from; }
+
+  // Moves the begin of full contexts. Returns whether there was one.
+  bool slide() {
+    bool any = false;
+    for (Text& one : open_) {
+      if (!options_.slide || seen(one) <= model_.config().context) continue;
+      one.seen_from =
+          std::ssize(one.so_far) - std::max<std::int64_t>(model_.config().context / 2, 1);
+      any = true;
+    }
+    return any;
+  }
 
   // Chooses the next token; false ends the text.
   bool add_token(Text& one, const at::Tensor& scores) {
@@ -113,7 +134,7 @@ class Writing {
       return false;
     }
     if (std::ssize(result.ids) >= options_.most_tokens) return false;
-    if (std::ssize(one.so_far) < model_.config().context) return true;
+    if (options_.slide || seen(one) < model_.config().context) return true;
     result.ended = Ended::Context;
     return false;
   }
@@ -139,6 +160,10 @@ std::vector<Generated> generate_batch(
     const LanguageModel& model, const std::vector<Prompt>& prompts, const GenerateOptions& options,
     const std::function<void(std::size_t, const Generated&)>& on_end) {
   check_choice(options.choice);
+  if (options.tokens < 0 || options.tokens > model.config().vocabulary || options.most_tokens < 0)
+    throw UsageError(text("options of a text: ", options.tokens, " tokens of ",
+                          model.config().vocabulary, " to choose from, and at most ",
+                          options.most_tokens, " new ones"));
   check_prompts(model.config(), prompts);
   return Writing(model, prompts, options, on_end).write();
 }

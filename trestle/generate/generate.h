@@ -29,6 +29,9 @@ struct GenerateOptions {
   ChoiceOptions choice = {};
   std::int64_t most_tokens = 128;
   std::vector<std::int64_t> end_tokens = {};
+  // Goes on behind the end of the context: the model then sees the last half of a context, and
+  // reads on until it is full again. Otherwise the text ends there (Ended::Context).
+  bool slide = false;
   // Ids from this on are padded rows of the vocabulary, which are never chosen; 0 = none.
   std::int64_t tokens = 0;
   std::int64_t text_number = 0;  // part of the random key; generate_batch() uses each prompt's own

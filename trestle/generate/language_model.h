@@ -25,7 +25,9 @@ namespace trestle::generate {
 
 class LanguageModel {
  public:
-  // The keys and values of all tokens so far, of one text or of the texts of a batch.
+  // The keys and values of all tokens so far, of one text or of the texts of a batch. A copy goes
+  // on by itself, so that one text can be continued in two ways. The first call that extends one of
+  // the two copies the keys and values.
   class State {
    public:
     std::int64_t texts() const { return static_cast<std::int64_t>(padding_.size()); }
@@ -44,7 +46,7 @@ class LanguageModel {
 
   // Layers of models::transformer(config), which are shared, not copied. They may be on several
   // devices, as the stages of a pipeline: values move with the text. Throws UsageError for other
-  // layers.
+  // layers, and for a config that is not theirs.
   LanguageModel(const nn::Layers& layers, const models::TransformerConfig& config);
   // The same for the graph of a pipeline's model.
   LanguageModel(const nn::Graph& graph, const models::TransformerConfig& config);
@@ -52,6 +54,9 @@ class LanguageModel {
   LanguageModel(LanguageModel&&) noexcept;
   LanguageModel& operator=(LanguageModel&&) noexcept;
 
+  // A new state; it is of use with this model only. If the layers are those of a pipeline that was
+  // trained, this also brings tied weights up to date (nn::tie_again()). Do not go on with a state
+  // after the weights have changed.
   State begin() const;
 
   // Appends tokens to the text and returns the scores of its next token, fp32 [vocabulary] on the
@@ -87,6 +92,8 @@ class LanguageModel {
  private:
   struct Parts;
   at::Tensor hidden(State& state, const std::vector<std::vector<std::int64_t>>& ids) const;
+  void check_state(const State& state) const;
+  State::Caches& caches_to_change(State& state) const;
   void check(const State& state, const std::vector<std::vector<std::int64_t>>& ids) const;
   at::Tensor through_blocks(
       const at::Tensor& ids, const at::Tensor& positions, const at::Tensor& mask,

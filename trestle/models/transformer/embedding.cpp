@@ -44,7 +44,7 @@ void check_places(const at::Tensor& places, std::int64_t context) {
 
 TokenEmbeddingImpl::TokenEmbeddingImpl(const TransformerConfig& given, const Drawn& drawn,
                                        at::ScalarType output)
-    : config(given), type(output) {
+    : config(given), type(output), follows_weights(output == drawn.type) {
   tokens = register_parameter(
       "tokens",
       draw_normal(drawn, "tokens", {config.vocabulary, config.width}, config.initial_deviation));
@@ -55,8 +55,9 @@ TokenEmbeddingImpl::TokenEmbeddingImpl(const TransformerConfig& given, const Dra
 }
 
 at::Tensor TokenEmbeddingImpl::at(const at::Tensor& ids, const at::Tensor& positions_of_ids) {
-  const at::Tensor x = at::embedding(tokens, ids).to(type);
-  return positions.defined() ? x + at::embedding(positions, positions_of_ids).to(type) : x;
+  const at::ScalarType to = follows_weights ? tokens.scalar_type() : type;
+  const at::Tensor x = at::embedding(tokens, ids).to(to);
+  return positions.defined() ? x + at::embedding(positions, positions_of_ids).to(to) : x;
 }
 
 std::tuple<at::Tensor, at::Tensor> TokenEmbeddingImpl::forward(const at::Tensor& given) {

@@ -282,10 +282,14 @@ class PartialFolder {
   const fs::path& path() const { return path_; }
 
   // The old folder is removed only after the new one has its place.
-  void finish() {
+  // Another process may have written `out` meanwhile.
+  void finish(Overwrite overwrite) {
     fs::path old = path_;
     old += ".old";
     const bool exists = fs::exists(out_);
+    if (exists && overwrite == Overwrite::Refuse && !fs::is_empty(out_))
+      throw UsageError(text(out_.string(), ": another process has written it meanwhile"),
+                       {.hint = "Choose another folder, or allow to overwrite it (--overwrite)."});
     if (exists) fs::rename(out_, old);
     std::error_code why;
     fs::rename(path_, out_, why);
@@ -335,7 +339,7 @@ Prepared prepare(const std::vector<std::string>& sources, const Tokenizer& token
     for (const SourceFile& file : files)
       read_documents(file, options, [&](Document one) { preparer.add(std::move(one)); });
     const Prepared result = preparer.finish();
-    partial.finish();
+    partial.finish(options.overwrite);
     return result;
   });
 }
