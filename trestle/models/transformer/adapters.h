@@ -19,8 +19,8 @@ NamedTensors adapter_views(const TransformerConfig& config, const NamedTensors& 
 // from the parameters then.
 void dequantise(const nn::Layers& model);
 
-// Dequantises the model, adds each adapter's product to the weight beside it, and sets the adapter to zero: the model
-// computes the same without its adapters. Returns the number of adapters.
+// Dequantises the model, adds each adapter's product to the weight beside it, and sets the adapter
+// to zero: the model computes the same without its adapters. Returns the number of adapters.
 std::int64_t merge_adapters(const nn::Layers& model);
 
 }  // namespace trestle::models

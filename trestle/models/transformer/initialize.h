@@ -19,7 +19,7 @@ struct Drawn {
   std::uint64_t seed = 0;
   std::string module;
   InitialWeights weights = InitialWeights::Drawn;
-  // Of the parameters. A projection (projection.h) may be int8.
+  // The parameters' type. A projection (projection.h) may be int8.
   at::ScalarType type = at::kFloat;
 
   Drawn of(const std::string& name) const { return {seed, module + "." + name, weights, type}; }
