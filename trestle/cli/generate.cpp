@@ -28,7 +28,7 @@ struct GenerateArguments {
   std::vector<std::string> prompts;
   std::filesystem::path prompt_file;
   std::string ids;
-  std::filesystem::path tokenizer;
+  std::filesystem::path tokenizer, adapter;
   train::Checkpoint checkpoint = train::Checkpoint::Best;
   generate::ChoiceOptions choice{.temperature = 0.8, .top_k = 0};
   std::int64_t tokens = 128, batch = 8;
@@ -255,7 +255,8 @@ class Session {
 
 int perform_generate(const GenerateArguments& arguments) {
   train::TextModelOptions options{.checkpoint = arguments.checkpoint,
-                                  .tokenizer = arguments.tokenizer};
+                                  .tokenizer = arguments.tokenizer,
+                                  .adapters = arguments.adapter};
   if (arguments.precision == "bf16") options.type = at::kBFloat16;
   if (!arguments.devices.empty()) options.devices = parse_devices(arguments.devices);
   Session session(arguments, train::open_text_model(arguments.model, options));
@@ -331,6 +332,7 @@ void add_generate(Verb app) {
                   "The spelling of a special token in a prompt is that token, not text");
   add_checkpoint_flag(verb, arguments->checkpoint);
   verb.add("--tokenizer", arguments->tokenizer, "Another tokenizer than the model's").type("FILE");
+  add_adapter_option(verb, arguments->adapter);
   verb.add("--precision", arguments->precision, "The type of the weights: fp32 or bf16")
       .one_of({"fp32", "bf16"})
       .type("TYPE");

@@ -51,6 +51,7 @@ struct Recipe {
     double alpha = 16, dropout = 0;
     std::vector<std::string> targets;
     std::string frozen_type = "fp32";
+    std::string weights;
   } adapters;
 
   struct Data {

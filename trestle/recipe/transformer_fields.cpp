@@ -55,8 +55,13 @@ void add_adapter_fields(std::vector<Field>& fields) {
       "v_proj, of "
       "gpt2 c_attn");
   add(&A::frozen_type, "frozen_type",
-      "adapter_rank: dtype of the frozen weights in memory; the computation around them stays fp32",
-      Limits{.choices = {"fp32", "bf16"}});
+      "adapter_rank: dtype of the frozen weights in memory; the computation around them stays "
+      "fp32. "
+      "int8: the blocks' projections, with a scale for each row; tables are bf16",
+      Limits{.choices = {"fp32", "bf16", "int8"}});
+  add(&A::weights, "adapter_weights",
+      "adapter_rank: a folder of PEFT or of `trestle export --names peft` whose adapters are the "
+      "initial ones");
 }
 
 void add_token_fields(std::vector<Field>& fields) {

@@ -131,7 +131,7 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
     options.transformer = transformer_config(recipe);
     options.attention = models::parse_attention_core(recipe.transformer.attention);
     options.adapters = adapter_options(recipe);
-    if (recipe.adapters.frozen_type == "bf16") options.frozen_type = models::FrozenType::BFloat16;
+    options.frozen_type = frozen_type(recipe);
   }
   const auto checked = [&](nn::Layers model) {
     check_names_of_layers(recipe, model);

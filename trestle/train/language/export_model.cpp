@@ -1,12 +1,11 @@
 #include "trestle/train/language/export_model.h"
 
-#include <nlohmann/json.hpp>
-
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/safetensors.h"
 #include "trestle/models/transformer/adapters.h"
+#include "trestle/models/transformer/peft_config.h"
 #include "trestle/models/transformer/public_weights.h"
 #include "trestle/models/transformer/read_config.h"
 #include "trestle/tokens/saved_tokenizer.h"
@@ -55,18 +54,8 @@ ExportedModel export_adapters(const TextModel& model, const fs::path& folder) {
                      {.hint = "'adapter_rank' in [adapters] trains some."});
   make_new_folder(folder);
   const ExportedModel result = write(folder / "adapter_model.safetensors", views);
-  const bool gpt2 = model.config.style == models::TransformerConfig::Style::Gpt2;
-  const nlohmann::ordered_json config = {{"peft_type", "LORA"},
-                                         {"task_type", "CAUSAL_LM"},
-                                         {"base_model_name_or_path", nullptr},
-                                         {"r", model.adapters.rank},
-                                         {"lora_alpha", model.adapters.alpha},
-                                         {"lora_dropout", model.adapters.dropout},
-                                         {"target_modules", model.adapters.targets},
-                                         {"fan_in_fan_out", gpt2},
-                                         {"bias", "none"},
-                                         {"inference_mode", true}};
-  write_file(folder / "adapter_config.json", config.dump(2) + "\n");
+  write_file(folder / "adapter_config.json",
+             models::to_peft_config(model.adapters, model.config.style));
   return result;
 }
 

@@ -133,6 +133,12 @@ models::LowRankOptions adapter_options(const recipe::Recipe& recipe) {
   return options;
 }
 
+models::FrozenType frozen_type(const recipe::Recipe& recipe) {
+  const std::string& word = recipe.adapters.frozen_type;
+  if (word == "bf16") return models::FrozenType::BFloat16;
+  return word == "int8" ? models::FrozenType::Int8 : models::FrozenType::Float32;
+}
+
 recipe::Recipe with_transformer_sizes(recipe::Recipe recipe) {
   if (!is_transformer(recipe)) return recipe;
   const TransformerConfig config = transformer_config(recipe);
