@@ -33,30 +33,14 @@ struct EvaluateArguments {
 };
 
 // The fields that may differ from the run's.
-const std::vector<std::string> fields = {"data.images",
-                                         "data.masks",
-                                         "data.folder",
-                                         "data.input_array",
-                                         "data.target_array",
-                                         "data.mask_suffix",
-                                         "data.mask_values",
-                                         "data.mask_ignore",
-                                         "data.tokens",
-                                         "data.order",
-                                         "data.validation_windows",
-                                         "data.scale",
-                                         "data.image_width",
-                                         "data.image_height",
-                                         "data.workers",
-                                         "devices.use",
-                                         "devices.threads",
-                                         "pipeline.balance",
-                                         "pipeline.micro_batches",
-                                         "pipeline.split_size",
-                                         "train.batch",
-                                         "train.precision",
-                                         "train.loss",
-                                         "train.metric"};
+const std::vector<std::string> fields = {
+    "data.images",         "data.masks",       "data.folder",       "data.input_array",
+    "data.target_array",   "data.mask_suffix", "data.mask_values",  "data.mask_ignore",
+    "data.tokens",         "data.order",       "data.row_tokens",   "data.validation_windows",
+    "data.scale",          "data.image_width", "data.image_height", "data.workers",
+    "devices.use",         "devices.threads",  "pipeline.balance",  "pipeline.micro_batches",
+    "pipeline.split_size", "train.batch",      "train.precision",   "train.loss",
+    "train.metric"};
 
 void print_evaluation(const train::EvaluateResult& result) {
   std::cout << "weights   " << result.weights.string();

@@ -27,6 +27,17 @@ int export_language_model(const train::ExportOptions& options) {
   return 0;
 }
 
+// A folder that does not exist or is empty. Overwriting replaces files of the same names.
+void need_new_folder(const std::filesystem::path& folder, Overwrite overwrite) {
+  const bool exists = std::filesystem::exists(folder);
+  if (exists && !std::filesystem::is_directory(folder))
+    throw UsageError(text("--out ", folder.string(), ": is a file, and the model is a folder"));
+  if (exists && !std::filesystem::is_empty(folder) && overwrite == Overwrite::Refuse)
+    throw UsageError(text("--out ", folder.string(), ": exists already, and is not empty"),
+                     {.hint = "Choose another folder, or allow to replace its files with "
+                              "--overwrite."});
+}
+
 }  // namespace
 
 void add_export(Verb app) {
@@ -66,10 +77,13 @@ void add_export(Verb app) {
                         "python3 -c 'import torch; print(torch.load(\"unet.pt\").keys())'"}) +
               exit_codes());
   verb.action([verb, arguments] {
-    need_folder_for(arguments->out, "--out");
     refuse_checkpoint_of_file(verb, arguments->from);
-    if (arguments->names == "hugging_face" || arguments->names == "peft")
+    if (arguments->names == "hugging_face" || arguments->names == "peft") {
+      refuse_without_effect(verb, {"--max-file-size"}, "with --names " + arguments->names);
+      need_new_folder(arguments->out, arguments->overwrite);
       return export_language_model(*arguments);
+    }
+    need_folder_for(arguments->out, "--out");
     if (!arguments->adapter.empty())
       throw UsageError("--adapter needs --names hugging_face",
                        {.hint = "The adapters are then added to the weights."});

@@ -187,8 +187,12 @@ struct TrainTokenizerArguments {
 };
 
 int perform_train_tokenizer(const TrainTokenizerArguments& arguments) {
+  if (arguments.out.extension() != ".json")
+    throw UsageError(text("--out ", arguments.out.string(), ": must end in .json, by which a ",
+                          "tokenizer's file is recognised"));
   refuse_overwriting({arguments.out}, arguments.overwrite, "--out");
   const std::string all = read_sources(arguments.sources, arguments.reading);
+  if (all.empty()) throw UsageError("the sources have no text");
   const std::vector<std::string_view> texts = {all};
   const auto parts = tokens::train_bpe(texts, arguments.options);
   tokens::save_tokenizer_json(parts, arguments.out);
@@ -211,6 +215,15 @@ void add_train_tokenizer(Verb app) {
           },
           "Number of tokens (default 8192)")
       .type("N");
+  verb.add("--key", arguments->reading.jsonl_key,
+           "The key of the text in a .jsonl file (default text)")
+      .type("KEY");
+  verb.add("--prompt-key", arguments->reading.prompt_key,
+           "The key of the prompt in a .jsonl file of prompts and answers")
+      .type("KEY");
+  verb.add("--answer-key", arguments->reading.answer_key,
+           "--prompt-key: the key of the answer (default answer)")
+      .type("KEY");
   add_overwrite_flag(verb, arguments->overwrite);
   verb.footer(
       examples({"trestle text train-tokenizer books --vocabulary 4096 --out tokenizer.json"}) +
@@ -223,6 +236,10 @@ void add_train_tokenizer(Verb app) {
 void add_text(Verb app) {
   Verb verb = app.add_verb("text", "Turn texts into tokens: prepare, train-tokenizer");
   verb.require_verb();
+  verb.footer(
+      examples({"trestle text prepare shakespeare.txt --tokenizer characters --out data/plays",
+                "trestle text train-tokenizer books --vocabulary 4096 --out tokenizer.json",
+                "trestle text prepare books --tokenizer tokenizer.json --out data/books"}));
   add_prepare(verb);
   add_train_tokenizer(verb);
 }
