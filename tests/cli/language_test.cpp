@@ -143,6 +143,7 @@ TEST_F(LanguageVerbs, EvaluatePrintsShareOfRightAnswers) {
   EXPECT_EQ(all["acc_norm"], 1.0);
   EXPECT_GE(all["acc"], 0.5);
   EXPECT_EQ(all["cut"], 2) << "32 tokens hold the first question with neither choice";
+  EXPECT_EQ(run({"evaluate", "runs/tiny", "--choices", "q.jsonl", "--separator", ""}).code, 0);
   const Finished words = run({"evaluate", "runs/tiny", "--choices", "q.jsonl"});
   EXPECT_THAT(words.out, AllOf(HasSubstr("\nacc       "), HasSubstr("\nacc_norm  1 (2 right"),
                                HasSubstr("questions 2 of q.jsonl")));

@@ -184,7 +184,7 @@ TEST_P(EvaluateLanguage, RefusesTextsAndWindowsThatCannotBeScored) {
 TEST_P(EvaluateLanguage, AnswersAreThoseOfSummedLogProbabilities) {
   std::vector<Question> questions;
   for (int i = 0; i < 150; ++i) {
-    Question one{.prompt = "question " + std::string(static_cast<std::size_t>(i % 11), 'x')};
+    Question one{.prompt = "question " + std::string(static_cast<std::size_t>(1 + i % 11), 'x')};
     if (i == 3) one.prompt += "  ";
     if (i == 7) one.prompt = std::string(60, 'y') + " end";
     for (int choice = 0; choice < 2 + i % 3; ++choice)

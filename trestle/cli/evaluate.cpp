@@ -135,10 +135,9 @@ int evaluate_text(const EvaluateArguments& arguments) {
   }
   std::cout << "weights       " << opened.model.weights.string() << "\ntext          "
             << arguments.text.string() << ": " << counted(score.tokens, "token") << ", "
-            << counted(score.bytes, "byte") << "\nwindows       "
-            << counted(score.windows, "window") << " of up to " << counted(score.window, "token")
-            << ", stride " << score.stride << "\nloss          " << score.loss()
-            << "\nperplexity    " << score.perplexity() << "\nbits per byte "
+            << counted(score.bytes, "byte") << "\nwindows       " << score.windows << " of up to "
+            << counted(score.window, "token") << ", stride " << score.stride << "\nloss          "
+            << score.loss() << "\nperplexity    " << score.perplexity() << "\nbits per byte "
             << score.bits_per_byte() << "\ndone          in " << format_duration(watch.seconds())
             << std::endl;
   return 0;
@@ -216,7 +215,10 @@ void add_evaluate(Verb app, const RunOptions& options) {
           "With --text: tokens from one window to the next (default: half of the window)")
       .type("N");
   verb.add("--separator", arguments->separator,
-           "With --choices: the text between a prompt and a choice (default: one space)")
+           "With --choices: the text between a prompt and a choice, which may be empty (default: "
+           "one "
+           "space)")
+      .may_be_empty()
       .type("TEXT");
   verb.add("--tokenizer", arguments->tokenizer,
            "With --text and --choices: another tokenizer than the model's")
