@@ -18,24 +18,13 @@ namespace {
 int export_language_model(const train::ExportOptions& options) {
   const train::TextModel model = train::open_text_model(
       options.from, {.checkpoint = options.which, .adapters = options.adapter});
-  const train::ExportedModel made = options.names == "peft"
-                                        ? train::export_adapters(model, options.out)
-                                        : train::export_text_model(model, options.out);
+  const train::ExportedModel made =
+      options.names == "peft" ? train::export_adapters(model, options.out, options.overwrite)
+                              : train::export_text_model(model, options.out, options.overwrite);
   std::cout << "wrote " << counted(made.tensors, "tensor") << ", "
             << counted(made.numbers, "number") << ", of " << model.weights.string() << " to "
             << options.out.string() << std::endl;
   return 0;
-}
-
-// A folder that does not exist or is empty. Overwriting replaces files of the same names.
-void need_new_folder(const std::filesystem::path& folder, Overwrite overwrite) {
-  const bool exists = std::filesystem::exists(folder);
-  if (exists && !std::filesystem::is_directory(folder))
-    throw UsageError(text("--out ", folder.string(), ": is a file, and the model is a folder"));
-  if (exists && !std::filesystem::is_empty(folder) && overwrite == Overwrite::Refuse)
-    throw UsageError(text("--out ", folder.string(), ": exists already, and is not empty"),
-                     {.hint = "Choose another folder, or allow to replace its files with "
-                              "--overwrite."});
 }
 
 }  // namespace
@@ -80,7 +69,6 @@ void add_export(Verb app) {
     refuse_checkpoint_of_file(verb, arguments->from);
     if (arguments->names == "hugging_face" || arguments->names == "peft") {
       refuse_without_effect(verb, {"--max-file-size"}, "with --names " + arguments->names);
-      need_new_folder(arguments->out, arguments->overwrite);
       return export_language_model(*arguments);
     }
     need_folder_for(arguments->out, "--out");

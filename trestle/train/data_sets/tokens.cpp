@@ -133,9 +133,15 @@ data::CheckReport check_tokens(const recipe::Recipe& recipe, const data::CheckPr
   if (has_validation(recipe.data.tokens))
     collect([&] { tokens::TokenSet(recipe.data.tokens, "validation").check_content(); });
   if (!report.ok()) return report;
+  const tokens::TokenSet set(recipe.data.tokens);
+  report.count = set.documents();
+  report.notes.push_back(
+      text("checksums of ", counted(set.count(), "token"), " for training are right"));
   collect([&] { check_own_tokenizer(tokens::TokenSet(recipe.data.tokens), recipe.data.tokens); });
-  if (is_transformer(recipe))
+  if (is_transformer(recipe)) {
+    report.count = 0;  // check_opened() counts the rows
     collect([&] { check_opened(recipe, open_tokens(recipe), report, progress); });
+  }
   return report;
 }
 

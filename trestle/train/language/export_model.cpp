@@ -16,9 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void make_new_folder(const fs::path& folder) {
-  if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder)))
-    throw UsageError(text(folder.string(), ": exists already"), {.hint = "Choose a new folder."});
+void make_folder(const fs::path& folder, Overwrite overwrite) {
+  if (fs::exists(folder) && !fs::is_directory(folder))
+    throw UsageError(text(folder.string(), ": is a file, and the model is a folder"));
+  if (fs::exists(folder) && !fs::is_empty(folder) && overwrite == Overwrite::Refuse)
+    throw UsageError(text(folder.string(), ": exists already, and is not empty"),
+                     {.hint = "Choose another folder, or allow to replace its files "
+                              "(--overwrite)."});
   std::error_code why;
   fs::create_directories(folder, why);
   if (why) throw FileError(why.message(), {.file = folder.string()});
@@ -33,8 +37,9 @@ ExportedModel write(const fs::path& file, const NamedTensors& views) {
 
 }  // namespace
 
-ExportedModel export_text_model(const TextModel& model, const fs::path& folder) {
-  make_new_folder(folder);
+ExportedModel export_text_model(const TextModel& model, const fs::path& folder,
+                                Overwrite overwrite) {
+  make_folder(folder, overwrite);
   models::merge_adapters(model.layers);
   NamedTensors views = models::public_views(model.config, models::PublicNames::HuggingFace,
                                             model.layers.named_parameters());
@@ -47,12 +52,12 @@ ExportedModel export_text_model(const TextModel& model, const fs::path& folder) 
   return result;
 }
 
-ExportedModel export_adapters(const TextModel& model, const fs::path& folder) {
+ExportedModel export_adapters(const TextModel& model, const fs::path& folder, Overwrite overwrite) {
   const NamedTensors views = models::adapter_views(model.config, model.layers.named_parameters());
   if (views.empty())
     throw UsageError(text(model.weights.string(), ": has no adapters"),
                      {.hint = "'adapter_rank' in [adapters] trains some."});
-  make_new_folder(folder);
+  make_folder(folder, overwrite);
   const ExportedModel result = write(folder / "adapter_model.safetensors", views);
   write_file(folder / "adapter_config.json",
              models::to_peft_config(model.adapters, model.config.style));
