@@ -482,3 +482,6 @@ extern const std::unique_ptr<tokens::Tokenizer> tokenizer;
 #include "trestle/tokens/tokenizer.h"
 extern const std::unique_ptr<tokens::Tokenizer> tokenizer;
 extern const LanguageModel model;
+// [trestle/nn/keyed_dropout.h]
+extern at::Tensor x;
+bool is_training();

@@ -117,7 +117,7 @@ TEST_P(Generation, SlidesBehindTheEndOfTheContext) {
 }
 
 // One text is continued in two ways.
-TEST_P(Generation, CopiesOfAStateGoOnByThemselves) {
+TEST_P(Generation, CopiesOfAStateAreIndependent) {
   const auto expect = [&](const at::Tensor& scores, const std::vector<std::int64_t>& ids) {
     EXPECT_LT((scores - plain_scores(ids)[-1]).abs().max().item<double>(), 1e-4);
   };

@@ -66,7 +66,7 @@ TEST(Int8RowsOfMatrix, GiveAModelsAdaptersThePlainGradients) {
         EXPECT_FALSE(tensor.requires_grad()) << name;
         int8_numbers += tensor.numel();
       }
-    // Of a block: queries, keys and values, the output, and the MLP.
+    // A block has queries, keys and values, the output, and the MLP.
     const std::int64_t qkv = 16 + 2 * 4 * config.kv_heads;
     const std::int64_t mlp = style == TransformerConfig::Style::Gpt2 ? 2 * 64 : 3 * 64;
     EXPECT_EQ(int8_numbers, 2 * 16 * (qkv + 16 + mlp));

@@ -115,7 +115,7 @@ class Printer {
     std::cout << std::endl;
     if (made.ended == generate::Ended::Context)
       std::cerr << "trestle: the text ends because the model's context of " << context_
-                << " tokens is full (--slide goes on)\n";
+                << " tokens is full (--slide continues it)\n";
   }
 
   bool json_;
@@ -304,7 +304,7 @@ void add_generate(Verb app) {
            "Divides the scores before a token is drawn (default 0.8); 0 = the largest score")
       .type("T");
   verb.add_switch("--slide", arguments->slide,
-                  "Go on behind the end of the model's context: it then sees the last half of a "
+                  "Continue behind the end of the model's context: it then sees the last half of a "
                   "context");
   verb.add_switch("--greedy", arguments->greedy, "Always the token with the largest score");
   verb.add_number(

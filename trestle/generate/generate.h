@@ -29,8 +29,8 @@ struct GenerateOptions {
   ChoiceOptions choice = {};
   std::int64_t most_tokens = 128;
   std::vector<std::int64_t> end_tokens = {};
-  // Goes on behind the end of the context: the model then sees the last half of a context, and
-  // reads on until it is full again. Otherwise the text ends there (Ended::Context).
+  // Continues behind the end of the context: the model then sees the last half of a context, until
+  // it is full again. Otherwise the text ends there (Ended::Context).
   bool slide = false;
   // Ids from this on are padded rows of the vocabulary, which are never chosen; 0 = none.
   std::int64_t tokens = 0;

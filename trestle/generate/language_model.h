@@ -25,8 +25,8 @@ namespace trestle::generate {
 
 class LanguageModel {
  public:
-  // The keys and values of all tokens so far, of one text or of the texts of a batch. A copy goes
-  // on by itself, so that one text can be continued in two ways. The first call that extends one of
+  // The keys and values of all tokens so far, of one text or of the texts of a batch. A copy is
+  // independent, so that one text can be continued in two ways. The first call that extends one of
   // the two copies the keys and values.
   class State {
    public:
@@ -55,8 +55,8 @@ class LanguageModel {
   LanguageModel& operator=(LanguageModel&&) noexcept;
 
   // A new state; it is of use with this model only. If the layers are those of a pipeline that was
-  // trained, this also brings tied weights up to date (nn::tie_again()). Do not go on with a state
-  // after the weights have changed.
+  // trained, this also updates tied weights (nn::tie_again()). A state is invalid after the weights
+  // have changed.
   State begin() const;
 
   // Appends tokens to the text and returns the scores of its next token, fp32 [vocabulary] on the

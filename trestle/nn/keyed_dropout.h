@@ -6,9 +6,7 @@
 
 // Dropout with the same mask under every plan.
 //
-//   at::Tensor forward(const at::Tensor& x) {
-//     return trestle::nn::keyed_dropout(x, 0.1, is_training());
-//   }
+//   x = trestle::nn::keyed_dropout(x, 0.1, is_training());  // in the forward of a layer
 namespace trestle::nn {
 
 // x times 0 with probability p, and times 1 / (1 - p) otherwise; x itself without `training` or for

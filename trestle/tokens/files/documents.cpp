@@ -95,7 +95,7 @@ void read_separated(std::string_view content, const std::string& separator,
 }
 
 // All bytes of a pipe, a terminal or a FIFO. Waiting ends after a signal if the caller stops:
-// poll() returns then, and a read would go on waiting.
+// poll() returns then, and a read would not.
 std::string read_stream(int file, const std::string& name, const PrepareOptions& options) {
   std::string all;
   std::array<char, 1 << 16> chunk{};

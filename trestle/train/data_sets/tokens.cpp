@@ -145,6 +145,19 @@ data::CheckReport check_tokens(const recipe::Recipe& recipe, const data::CheckPr
   return report;
 }
 
+// The ids of another tokenizer than the run's mean other words.
+void check_tokenizer_of_run(const recipe::Recipe& recipe, const std::filesystem::path& weights) {
+  std::filesystem::path folder = std::filesystem::absolute(weights);
+  constexpr int most_levels = 3;  // RUN/last, RUN/checkpoints/step_10
+  for (int level = 0; level < most_levels; ++level) {
+    folder = folder.parent_path();
+    if (!std::filesystem::is_directory(folder / "tokenizer")) continue;
+    const auto own = tokens::open_saved_tokenizer(folder / "tokenizer");
+    return tokens::check_tokenizer(tokens::TokenSet(recipe.data.tokens), own->hash(),
+                                   recipe.data.tokens);
+  }
+}
+
 }  // namespace
 
 // Text as token files.
@@ -161,7 +174,8 @@ DataSet tokens_set() {
                 return std::vector<std::int64_t>{row_tokens(recipe, transformer_config(recipe))};
               },
           .open = open_tokens,
-          .check = check_tokens};
+          .check = check_tokens,
+          .check_weights = check_tokenizer_of_run};
 }
 
 }  // namespace trestle::train

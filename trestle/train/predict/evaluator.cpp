@@ -11,7 +11,6 @@
 #include "trestle/data/files/npy.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_sets/data_set.h"
-#include "trestle/train/language/model_files.h"
 #include "trestle/train/nonfinite_data.h"
 #include "trestle/train/predict/run_weights.h"
 #include "trestle/train/progress/progress.h"
@@ -68,7 +67,7 @@ EvaluateResult evaluate(RunWeights& weights, const EvaluateOptions& options) {
   }
   EvaluateResult result{.weights = weights.file};
   result.others = !same_places(recipe, own);
-  if (result.others) check_tokens_of_run(recipe, weights.file);
+  if (result.others && set.check_weights) set.check_weights(recipe, weights.file);
   const std::vector<Device> devices = open_devices(recipe);
   if (cut_is_asked_for) check_balance(recipe, devices.size());
   const nn::Layers model = make_model(recipe, options.models);
