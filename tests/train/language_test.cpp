@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tests/train/training.h"
 #include "trestle/data/loader.h"
@@ -12,6 +13,8 @@
 #include "trestle/tokens/files/token_rows.h"
 #include "trestle/tokens/saved_tokenizer.h"
 #include "trestle/tokens/tokenizers/bytes_tokenizer.h"
+#include "trestle/train/dry_run.h"
+#include "trestle/train/language/model_flops.h"
 #include "trestle/train/language/text_model.h"
 
 namespace trestle::train {
@@ -224,6 +227,73 @@ TEST_F(LanguageTraining, ReplicasAndShardsGiveThePlainWeights) {
                             {text(model, "_zero2"), 3, mesh(1, 3, "gradients")},
                             {text(model, "_zero3"), 2, mesh(1, 2, "parameters")},
                             {text(model, "_hsdp"), 4, mesh(2, 2, "parameters")}});
+}
+
+// The table is most of the weights. Each stage that uses it has it and its gradient; the first
+// stage alone has the optimizer's state. So the predicted peaks of the stages are near the
+// measured ones, in the run's own prediction, in a dry run, and for a balance.
+TEST_F(LanguageTraining, PredictsPeaksWithTiedWeights) {
+  constexpr std::int64_t table = 2048 * 64 * sizeof(float);
+  for (const std::vector<std::int64_t>& balance :
+       {std::vector<std::int64_t>{3, 2}, std::vector<std::int64_t>{2, 2, 1}}) {
+    recipe::Recipe recipe = language_recipe();
+    recipe.name += text(balance.size());
+    recipe.transformer.vocabulary = 2048;
+    recipe.model.width = 64;
+    recipe.devices.use = text("virtual:", balance.size());
+    recipe.pipeline.balance = balance;
+    recipe.pipeline.micro_batches = 3;
+    recipe.train.predict = true;
+    const RunPlan plan = plan_on_paper(recipe, language_hooks());
+    // The table once, positions, two blocks, the last norm.
+    EXPECT_EQ(plan.parameters, 2048 * 64 + 16 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64);
+    const TrainResult result = train(recipe, language_hooks());
+    ASSERT_EQ(result.peaks.size(), balance.size());
+    for (std::size_t stage = 0; stage < balance.size(); ++stage) {
+      const auto measured = static_cast<double>(result.peaks[stage].measured);
+      EXPECT_GT(measured, (stage == 0 ? 4 : stage + 1 == balance.size() ? 2 : 0) * table);
+      for (const Bytes predicted :
+           {result.peaks[stage].predicted, plan.stages.at(stage).predicted_peak}) {
+        EXPECT_GE(static_cast<double>(predicted) / measured, 0.95) << "stage " << stage;
+        EXPECT_LE(static_cast<double>(predicted) / measured, 1.3) << "stage " << stage;
+      }
+    }
+  }
+}
+
+// 6 N + 12 L H Q T, with the published numbers of parameters.
+TEST(ModelFlops, FollowPalmsFormula) {
+  EXPECT_EQ(flops_per_token(models::named_config("gpt2"), 1024),
+            6.0 * 124'439'808 + 12.0 * 12 * 12 * 64 * 1024);
+  EXPECT_EQ(flops_per_token(models::named_config("smollm2-135m"), 2048),
+            6.0 * 134'515'008 + 12.0 * 30 * 9 * 64 * 2048);
+  recipe::Recipe recipe;
+  recipe.model.name = "gpt2";
+  recipe.transformer.config = "gpt2";
+  EXPECT_EQ(flops_per_token(recipe), 0) << "other data than tokens";
+  recipe.data.name = "tokens";
+  EXPECT_EQ(flops_per_token(recipe), 859'885'056);
+  recipe.transformer.context = 256;
+  EXPECT_EQ(flops_per_token(recipe), 6.0 * (124'439'808 - 768 * 768) + 12.0 * 12 * 12 * 64 * 256);
+  recipe.adapters.rank = 8;
+  EXPECT_EQ(flops_per_token(recipe), 4.0 * (124'439'808 - 768 * 768) + 12.0 * 12 * 12 * 64 * 256);
+  recipe.model.name = "unet";
+  EXPECT_EQ(flops_per_token(recipe), 0);
+}
+
+TEST_F(LanguageTraining, ReportsModelFlopsOfAnEpoch) {
+  recipe::Recipe recipe = language_recipe();
+  recipe.train.peak_tflops = 0.001;
+  const TrainResult done = train(recipe, language_hooks());
+  nlohmann::json epoch;
+  for (const std::string& line : split(read_file(done.run_folder / "metrics.jsonl"), '\n'))
+    if (line.find("training_loss") != std::string::npos) epoch = nlohmann::json::parse(line);
+  const double flops = epoch.at("tokens_per_second").get<double>() * flops_per_token(recipe);
+  EXPECT_GT(flops, 0);
+  EXPECT_DOUBLE_EQ(epoch.at("model_flops_per_second").get<double>(), flops);
+  EXPECT_DOUBLE_EQ(epoch.at("mfu").get<double>(), flops / 1e9);
+  EXPECT_DOUBLE_EQ(epoch.at("tokens_per_second").get<double>(),
+                   16 * epoch.at("examples_per_second").get<double>());
 }
 
 TEST_F(LanguageTraining, ResumesToTheToken) {

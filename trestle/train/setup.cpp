@@ -19,6 +19,7 @@
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/deepspeed_checkpoint.h"
 #include "trestle/train/language/transformer_recipe.h"
+#include "trestle/train/optimizers/parameter_groups.h"
 #include "trestle/train/optimizers/recipe_optimizers.h"
 #include "trestle/train/optimizers/run_rate.h"
 #include "trestle/train/run_folder/environment.h"
@@ -76,6 +77,14 @@ std::vector<Device> devices_of(const recipe::Recipe& recipe) {
     error.add_context(text("in 'use' of [devices] (--devices): ", recipe.devices.use));
     throw;
   }
+}
+
+nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnModels& own) {
+  nn::Layers model = make_model(recipe, own);
+  const NamedTensors parameters = model.named_parameters();
+  check_parameter_names(recipe, parameters);
+  freeze_named(recipe, parameters);
+  return model;
 }
 
 // The pipeline refuses it too; this message names the recipe field.
