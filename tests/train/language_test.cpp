@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "tests/train/training.h"
@@ -16,6 +17,7 @@
 #include "trestle/train/dry_run.h"
 #include "trestle/train/language/model_flops.h"
 #include "trestle/train/language/text_model.h"
+#include "trestle/train/layer_costs.h"
 
 namespace trestle::train {
 namespace {
@@ -259,6 +261,33 @@ TEST_F(LanguageTraining, PredictsPeaksWithTiedWeights) {
       }
     }
   }
+}
+
+// A balance knows the copy of the table: a stage with the head alone has weight and gradient.
+TEST_F(LanguageTraining, BalancesWithTiedWeights) {
+  constexpr Bytes table = 512 * 16 * sizeof(float);
+  recipe::Recipe recipe = language_recipe();
+  recipe.transformer.vocabulary = 512;
+  recipe.devices.use = "virtual:2";
+  recipe.pipeline.balance = {};
+  const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
+  LayerCosts costs = measure_layers(recipe, *silent, {});
+  ASSERT_EQ(costs.profile.ties.size(), 1u);
+  EXPECT_EQ(costs.profile.ties[0].owner, 0);
+  EXPECT_EQ(costs.profile.ties[0].users, (std::vector<int>{4}));
+  EXPECT_EQ(costs.profile.ties[0].bytes, table);
+  EXPECT_EQ(costs.profile.layers[0].parameters, table + 16 * 16 * Bytes{sizeof(float)});
+  EXPECT_EQ(costs.profile.layers[4].parameters, 0);
+  for (auto& layer : costs.profile.layers) layer.inner = layer.transient = 0;
+  for (auto& value : costs.profile.values) value.bytes = 0;
+  costs.sizes.step_transients = {};
+  EXPECT_EQ(plan::stage_bytes(costs.profile, 0, 1, costs.sizes), 4 * (table + 16 * 16 * 4));
+  EXPECT_EQ(plan::stage_bytes(costs.profile, 4, 5, costs.sizes), 2 * table);
+  // The same from a saved profile, and not from one of an untied head.
+  const auto saved = plan::layer_profile_from_json(plan::to_json(costs.profile));
+  EXPECT_EQ(costs_of_profile(recipe, saved, {}).profile.ties.size(), 1u);
+  recipe.transformer.tied = "no";
+  EXPECT_THROW(costs_of_profile(recipe, saved, {}), UsageError);
 }
 
 // 6 N + 12 L H Q T, with the published numbers of parameters.

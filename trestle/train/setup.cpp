@@ -79,14 +79,6 @@ std::vector<Device> devices_of(const recipe::Recipe& recipe) {
   }
 }
 
-nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnModels& own) {
-  nn::Layers model = make_model(recipe, own);
-  const NamedTensors parameters = model.named_parameters();
-  check_parameter_names(recipe, parameters);
-  freeze_named(recipe, parameters);
-  return model;
-}
-
 // The pipeline refuses it too; this message names the recipe field.
 void check_recompute(const recipe::Recipe& recipe, std::size_t stages) {
   const std::size_t modes = recipe.pipeline.recompute.size();
@@ -153,6 +145,14 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
   if (std::find(known.begin(), known.end(), options.name) == known.end())
     throw_unknown("model", options.name, known);
   return checked(models::make_model(options));
+}
+
+nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnModels& own) {
+  nn::Layers model = make_model(recipe, own);
+  const NamedTensors parameters = model.named_parameters();
+  check_parameter_names(recipe, parameters);
+  freeze_named(recipe, parameters);
+  return model;
 }
 
 // The pipeline refuses it too; this message names the recipe field and the flag.
