@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/cli/program.h"
+#include "trestle/base/files.h"
 
 // A dry run refuses what the run refuses.
 namespace trestle {
@@ -91,6 +94,88 @@ TEST_F(DryRun, TrainTakesFieldsAsSweepDoes) {
   const Finished unknown = run({"train", "small.toml", "--dry-run", "--set", "bach=3"});
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("did you mean 'batch'?"));
+}
+
+// The language models that ship, without their texts.
+class LanguageRecipes : public ProgramTest {
+ protected:
+  static nlohmann::json planned(std::vector<std::string> words) {
+    words.insert(words.end(), {"--dry-run", "--json"});
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, 0) << done.err;
+    const auto begin = done.out.find("{\"event\":\"plan\"");
+    if (begin == std::string::npos) return nlohmann::json::parse(done.out);
+    return nlohmann::json::parse(done.out.substr(begin, done.out.find('\n', begin) - begin));
+  }
+  static std::string recipe(const std::string& name) {
+    return std::string(TRESTLE_SOURCE_DIR) + "/recipes/" + name + ".toml";
+  }
+};
+
+// Llama: 8 blocks of width 384, and a table and a head of 4,096 tokens. Each parameter has a
+// weight, a gradient and two moments of 4 bytes.
+TEST_F(LanguageRecipes, PlanOfSmallLlamaFitsItsDevices) {
+  constexpr std::int64_t table = 4096 * 384;
+  constexpr std::int64_t block = (10 * 64 + 384) * 384 + 3 * 1024 * 384 + 2 * 384;
+  const nlohmann::json plan = planned({"train", recipe("llama_small")});
+  EXPECT_EQ(plan.at("parameters"), 2 * table + 8 * block + 384);
+  EXPECT_THAT(plan.at("data_missing").get<std::string>(), HasSubstr("data/llama_tokens"));
+  const auto peak = [&](std::size_t stage) {
+    return plan.at("stages").at(stage).at("predicted_peak_bytes").get<std::int64_t>();
+  };
+  EXPECT_GT(peak(0), 16 * (table + 5 * block));
+  EXPECT_GT(peak(1), 16 * (table + 3 * block));
+  for (const std::size_t stage : {0, 1}) EXPECT_LT(peak(stage), std::int64_t{1} << 30);
+  const Finished refused = run({"train", recipe("llama_small")});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(
+      refused.err,
+      HasSubstr("`trestle text prepare TEXT --tokenizer TOKENIZER --out data/llama_tokens`"));
+}
+
+// The last stage has a copy of the table with a gradient; the first one has the optimizer's state.
+TEST_F(LanguageRecipes, PlanOfGpt2CountsTheTableOncePerStage) {
+  constexpr std::int64_t table = 50257 * 768, positions = 1024 * 768;
+  constexpr std::int64_t block = 12 * 768 * 768 + 13 * 768;
+  const nlohmann::json plan = planned({"train", recipe("gpt2")});
+  EXPECT_EQ(plan.at("parameters"), 124'439'808);
+  EXPECT_EQ(table + positions + 12 * block + 2 * 768, 124'439'808);
+  const std::vector<std::int64_t> weights = {16 * (table + positions + 3 * block), 16 * 4 * block,
+                                             16 * 4 * block, 16 * (block + 2 * 768) + 8 * table};
+  for (std::size_t stage = 0; stage < weights.size(); ++stage) {
+    const nlohmann::json& row = plan.at("stages").at(stage);
+    EXPECT_GT(row.at("predicted_peak_bytes"), weights[stage]) << stage;
+    EXPECT_LT(row.at("predicted_peak_bytes"), row.at("budget_bytes")) << stage;
+  }
+}
+
+TEST_F(LanguageRecipes, LevelsOfGpt2CountTheTableOnce) {
+  const nlohmann::json paper = planned({"levels", recipe("gpt2")});
+  EXPECT_EQ(paper.at("parameters"), 124'439'808);
+  EXPECT_EQ(paper.at("frozen_bytes"), 0);
+  EXPECT_EQ(paper.at("levels").at(0).at("formula_bytes"), 16 * 124'439'808LL);
+  EXPECT_EQ(paper.at("levels").at(4).at("formula_bytes"), 4 * 124'439'808LL);
+}
+
+// The adapters of SmolLM2: of 30 blocks, of the queries [8, 576] and [576, 8], of the values
+// [8, 576] and [192, 8]. The frozen matrices are bf16, the 61 norms of 576 fp32.
+TEST_F(LanguageRecipes, LevelsOfSmolLmCountFrozenWeights) {
+  constexpr std::int64_t adapters = 30 * 8 * (2 * 576 + 576 + 192);
+  constexpr std::int64_t norms = 61 * 576;
+  write_file(folder_ / "smol.toml",
+             "[model]\nname = \"llama\"\n[transformer]\nconfig = \"smollm2-135m\"\ncontext = 128\n"
+             "[adapters]\nadapter_rank = 8\nfrozen_type = \"bf16\"\n[data]\nname = \"tokens\"\n"
+             "tokens = \"none\"\n[optimizer]\nname = \"adamw\"\n[train]\nbatch = 4\n");
+  const nlohmann::json paper = planned({"levels", "smol.toml"});
+  constexpr std::int64_t frozen_bytes = 2 * (134'515'008 - norms) + 4 * norms;
+  EXPECT_EQ(paper.at("trained_parameters"), adapters);
+  EXPECT_EQ(paper.at("parameters"), adapters + 134'515'008);
+  EXPECT_EQ(paper.at("frozen_bytes"), frozen_bytes);
+  EXPECT_EQ(paper.at("levels").at(1).at("formula_bytes"), 16 * adapters + frozen_bytes);
+  EXPECT_EQ(paper.at("levels").at(4).at("formula_bytes"), 4 * adapters + frozen_bytes / 4);
+  const Finished words = run({"levels", "smol.toml", "--dry-run"});
+  EXPECT_THAT(words.out,
+              HasSubstr("460,800 trained parameters and 134,515,008 frozen ones of 256.6 MiB"));
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ TEST_F(LevelsVerb, RefusesInvalidRequests) {
   EXPECT_THAT(refusal({"--svg", "small.toml"}), HasSubstr("must end in .svg"));
   EXPECT_THAT(refusal({"--optimizer", "adm"}), HasSubstr("adam"));
   EXPECT_THAT(refusal({"--bucket", "0", "--dry-run"}), HasSubstr("--bucket 0"));
-  write_recipe("frozen", "\"rmsprop\"", "\"sgd\"\nfrozen = [\"in\"]");
+  write_recipe("frozen", "\"rmsprop\"", "\"sgd\"\nfrozen = [\"inn\"]");
   EXPECT_THAT(refusal({"frozen.toml", "--dry-run"}), HasSubstr("'frozen' in [optimizer]"));
   EXPECT_THAT(refusal({"none.toml"}), HasSubstr("none.toml"));
   EXPECT_THAT(refusal({"--dry-run", "--svg", "a.svg"}), HasSubstr("--svg"));

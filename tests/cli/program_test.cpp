@@ -59,6 +59,11 @@ TEST_F(Program, DoctorAndHelpListNamesOfTables) {
               ::testing::AllOf(HasSubstr("libtorch"), HasSubstr("virtual:N (up to 64 of any size)"),
                                HasSubstr("1f1b, gpipe"), HasSubstr("unet, unet3d, resnet18"),
                                HasSubstr("arrays, carvana")));
+  EXPECT_THAT(unwrapped(run({"doctor"}).out),
+              HasSubstr("'attention' in [transformer], default fused: "
+                        "_scaled_dot_product_flash_attention_for_cpu on cpu, "
+                        "_scaled_dot_product_flash_attention_for_cpu on virtual devices, "
+                        "scaled_dot_product_attention on GPUs"));
   for (const char* verb : {"synthesize", "check"})
     EXPECT_THAT(run({"data", verb, "--help"}).out,
                 ::testing::AllOf(HasSubstr("carvana: photos of cars"), HasSubstr("mnist: hand")));

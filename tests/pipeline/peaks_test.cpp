@@ -9,7 +9,9 @@
 #include "tests/pipeline/conv_net.h"
 #include "tests/pipeline/excess.h"
 #include "trestle/base/text.h"
+#include "trestle/models/transformer/transformer.h"
 #include "trestle/models/unet3d.h"
+#include "trestle/nn/token_loss.h"
 
 namespace trestle {
 namespace {
@@ -204,6 +206,36 @@ TEST(Peaks, BoundStepsWithViewsAsOutputsOfWholeBatchLoss) {
   expect_bound(
       {"parts", net, {{3, 3}}, peak_rows(1), peak_rows(2).narrow(1, 0, 16), whole_batch_loss(), 8},
       1.5);
+}
+
+// The table is most of the weights. The last stage has a copy of it, with a gradient.
+void expect_bound_of_gpt2(std::int64_t vocabulary, std::int64_t batch, int micro_batches,
+                          double most_on_average) {
+  const auto net = [vocabulary] {
+    return models::transformer({.vocabulary = vocabulary,
+                                .context = 16,
+                                .width = 32,
+                                .layers = 2,
+                                .heads = 2,
+                                .kv_heads = 2,
+                                .head_size = 16,
+                                .mlp = 128});
+  };
+  torch::manual_seed(1);
+  expect_bound({text("gpt2 with ", vocabulary, " words"),
+                net,
+                {{2, 3}, {1, 2, 2}},
+                torch::randint(vocabulary, {batch, 16}),
+                torch::randint(vocabulary, {batch, 16}),
+                nn::token_cross_entropy(),
+                micro_batches},
+               most_on_average);
+}
+
+TEST(Peaks, BoundStepsWithTiedWeights) {
+  expect_bound_of_gpt2(128, 16, 4, 1.25);
+  expect_bound_of_gpt2(2048, 4, 4, 1.25);
+  expect_bound_of_gpt2(2048, 2, 1, 1.25);
 }
 
 // A convolution of a single image uses another kernel, which needs more memory.

@@ -9,8 +9,10 @@
 #include "tests/pipeline/conv_net.h"
 #include "trestle/base/text.h"
 #include "trestle/device/threads.h"
+#include "trestle/models/transformer/transformer.h"
 #include "trestle/models/unet.h"
 #include "trestle/models/unet3d.h"
+#include "trestle/nn/token_loss.h"
 #include "trestle/pipeline/profile/profile_layers.h"
 #include "trestle/plan/stage_costs.h"
 #include "trestle/schedule/generate.h"
@@ -63,6 +65,23 @@ at::Tensor voxel_labels(std::int64_t count) {
   return torch::randint(conv_classes, {count, 8, 16, 16});
 }
 
+// GPT-2, whose head uses the embedding's table.
+constexpr std::int64_t words = 512;
+nn::Layers tied_net() {
+  return models::transformer({.vocabulary = words,
+                              .context = 16,
+                              .width = 32,
+                              .layers = 2,
+                              .heads = 2,
+                              .kv_heads = 2,
+                              .head_size = 16,
+                              .mlp = 128});
+}
+at::Tensor token_ids(std::int64_t count) {
+  torch::manual_seed(4);
+  return torch::randint(words, {count, 16});
+}
+
 struct CostCase {
   const char* name;
   std::function<nn::Layers()> net;
@@ -76,32 +95,45 @@ struct CostCase {
   int batch = 32;
   at::Tensor (*inputs)(std::int64_t) = images;
   at::Tensor (*targets)(std::int64_t) = labels;
+  nn::Loss loss = nn::cross_entropy();
 };
 constexpr Bytes skip_gradient = 8 * 8 * 32 * 32 * sizeof(float);
 constexpr Bytes unet_skip_gradient = 2 * 8 * 32 * 32 * sizeof(float);
 constexpr Bytes volume_skip_gradient = 2 * 8 * 8 * 16 * 16 * sizeof(float);
-const CostCase cost_cases[] = {{"TwoStages", [] { return conv_net(); }, {7, 5}},
-                               {"ThreeStages", [] { return conv_net(); }, {4, 3, 5}},
-                               {"OneStage", [] { return conv_net(); }, {12}},
-                               {"SkipsTwoStages", skip_net, {4, 6}, skip_gradient},
-                               {"SkipsThreeStages", skip_net, {3, 4, 3}},
-                               {"SkipsALayerEach", skip_net, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
-                               {"UNetTwoStages",
-                                [] { return models::unet({.classes = conv_classes, .width = 8}); },
-                                {5, 17},
-                                2 * unet_skip_gradient,
-                                0.1,
-                                8,
-                                images,
-                                pixel_labels},
-                               {"VolumesTwoStages",
-                                net_of_volumes,
-                                {3, 9},
-                                2 * volume_skip_gradient,
-                                0.1,
-                                8,
-                                volumes,
-                                voxel_labels}};
+const CostCase cost_cases[] = {
+    {"TwoStages", [] { return conv_net(); }, {7, 5}},
+    {"ThreeStages", [] { return conv_net(); }, {4, 3, 5}},
+    {"OneStage", [] { return conv_net(); }, {12}},
+    {"SkipsTwoStages", skip_net, {4, 6}, skip_gradient},
+    {"SkipsThreeStages", skip_net, {3, 4, 3}},
+    {"SkipsALayerEach", skip_net, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+    {"UNetTwoStages",
+     [] { return models::unet({.classes = conv_classes, .width = 8}); },
+     {5, 17},
+     2 * unet_skip_gradient,
+     0.1,
+     8,
+     images,
+     pixel_labels},
+    {"VolumesTwoStages",
+     net_of_volumes,
+     {3, 9},
+     2 * volume_skip_gradient,
+     0.1,
+     8,
+     volumes,
+     voxel_labels},
+    {"TiedTwoStages", tied_net, {2, 3}, 0, 0, 8, token_ids, token_ids, nn::token_cross_entropy()},
+    {"TiedThreeStages",
+     tied_net,
+     {1, 2, 2},
+     0,
+     0,
+     8,
+     token_ids,
+     token_ids,
+     nn::token_cross_entropy()},
+    {"TiedOneStage", tied_net, {5}, 0, 0, 8, token_ids, token_ids, nn::token_cross_entropy()}};
 
 constexpr int profiled_batches = 4;
 
@@ -118,7 +150,7 @@ class StageCosts : public ::testing::TestWithParam<CostCase> {
                          .balance = GetParam().balance,
                          .micro_batches = profiled_batches}),
         measured_(pipeline_.profile({GetParam().inputs(GetParam().batch)},
-                                    GetParam().targets(GetParam().batch), nn::cross_entropy())) {
+                                    GetParam().targets(GetParam().batch), GetParam().loss)) {
     const nn::Layers same = GetParam().net();
     const auto device = virtual_devices(1)[0].torch;
     const at::Tensor micro_batch = GetParam().inputs(GetParam().batch / profiled_batches);
@@ -195,6 +227,8 @@ TEST_P(StageCosts, PredictPeaksOfMeasuredCosts) {
         made.stages[s].recompute = measured_.stages[s].recompute;
         made.stages[s].backward = measured_.stages[s].backward;
       }
+      for (std::size_t i = 0; i < made.ties.size(); ++i)
+        made.ties[i].seconds = measured_.ties.at(i).seconds;
       for (std::size_t r = 0; r < made.routes.size(); ++r)
         made.routes[r].seconds = measured_.routes[r].seconds;
       const auto expected = peaks(measured_, pipeline_.schedule().routes);

@@ -155,6 +155,23 @@ TEST(BalanceBySize, RecomputationKeepsInputsOnly) {
   EXPECT_EQ(bytes(Recompute::ExceptLast), 3 * 10 + 210);
 }
 
+// Layers 2 and 3 use a parameter of layer 0: a copy and its gradient, without an optimizer's state.
+TEST(BalanceBySize, CountsTiedParameterOncePerStage) {
+  LayerProfile profile = chain({0, 0, 0, 0}, {0, 0, 0, 0});
+  profile.layers[0].parameters = 10;
+  profile.ties = {{.owner = 0, .users = {2, 3}, .bytes = 10}};
+  const auto bytes = [&](int first, int last) {
+    return stage_bytes(profile, first, last, {.optimizer_states = 2});
+  };
+  EXPECT_EQ(bytes(0, 4), 4 * 10);
+  EXPECT_EQ(bytes(0, 2), 4 * 10);
+  EXPECT_EQ(bytes(1, 2), 0);
+  EXPECT_EQ(bytes(2, 4), 2 * 10);
+  EXPECT_EQ(bytes(3, 4), 2 * 10);
+  profile.ties[0].users = {4};
+  EXPECT_THROW(bytes(0, 4), UsageError);
+}
+
 TEST(BalanceBySize, CountsASkipWhereItIsUsedAndKept) {
   LayerProfile profile = chain({0, 0, 0, 0}, {0, 0, 0, 0});
   profile.values.push_back({.from = 0, .to = {3}, .saved_by = {3}, .bytes = 50});
@@ -298,8 +315,10 @@ TEST(LayerProfile, SurvivesARoundTripThroughJson) {
   profile.layers[0].forward = 0.1 + 0.2;
   profile.together = {{0, 1}};
   profile.loss_memory = 2.5;
+  profile.ties = {{.owner = 0, .users = {1}, .bytes = 3}};
   const std::string json = to_json(profile);
   EXPECT_EQ(to_json(layer_profile_from_json(json)), json);
+  EXPECT_EQ(layer_profile_from_json(json).ties.at(0).bytes, 3);
   EXPECT_EQ(layer_profile_from_json(json).layers[0].forward, 0.1 + 0.2);
   EXPECT_EQ(layer_profile_from_json(json).loss_memory, 2.5);
 }

@@ -52,6 +52,29 @@ TEST(StageCosts, ComputesPersistentBytes) {
   EXPECT_EQ(stages[1].gradients, 5);
 }
 
+// Layer d uses a parameter of 4 bytes that a owns. The owner's stage alone has optimizer state.
+TEST(StageCosts, CountsTiedParameterOncePerStage) {
+  LayerProfile profile = four();
+  profile.ties = {{.owner = 0, .users = {3}, .bytes = 4}};
+  const auto two = costs_of_cut(profile, {2, 2}, {.optimizer_states = 2, .bytes_per_second = 8});
+  EXPECT_EQ(two.costs.stages[0].persistent, 3 * 30 + 3);
+  EXPECT_EQ(two.costs.stages[0].gradients, 30);
+  EXPECT_EQ(two.costs.stages[1].persistent, 3 * 5 + 4);
+  EXPECT_EQ(two.costs.stages[1].gradients, 5 + 4);
+  ASSERT_EQ(two.costs.ties.size(), 1u);
+  EXPECT_EQ(two.costs.ties[0].owner, 0);
+  EXPECT_EQ(two.costs.ties[0].copy, 1);
+  EXPECT_EQ(two.costs.ties[0].bytes, 4);
+  EXPECT_EQ(two.costs.ties[0].seconds, 0.5);
+  const auto one = costs_of_cut(profile, {4}, {.optimizer_states = 2}).costs;
+  EXPECT_EQ(one.stages[0].persistent, 3 * 35 + 3);
+  EXPECT_EQ(one.stages[0].gradients, 35);
+  EXPECT_TRUE(one.ties.empty());
+  // While c runs backwards, d's gradients exist, and the tied one with them.
+  EXPECT_EQ(one.stages[0].transient_first_backward,
+            costs_of_cut(four(), {4}).costs.stages[0].transient_first_backward + 4);
+}
+
 TEST(StageCosts, ComputesWhatGraphsKeep) {
   const auto stages = costs_of_cut(four(), {2, 2}).costs.stages;
   EXPECT_EQ(stages[0].saved, 100 + 200 + 7);

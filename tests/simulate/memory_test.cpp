@@ -41,6 +41,27 @@ TEST(Memory, HoldsPersistentBytesAllTheTime) {
               ElementsAre(14, 14));
 }
 
+// The value is held beside the copy until the first F; the gradient arrives before the last B.
+TEST(Memory, HoldsMessagesOfTiedParameters) {
+  const auto peaks_with = [](StageCost stage, int micro_batches, int owner) {
+    Costs costs;
+    costs.stages.assign(2, stage);
+    costs.transfer_mode = TransferMode::Pull;
+    costs.ties = {{.owner = owner, .copy = 1 - owner, .bytes = 10}};
+    costs.routes = {{.bytes = 1}};
+    return simulate(lower(make("gpipe", 2, micro_batches), {}), costs).peak_bytes;
+  };
+  EXPECT_THAT(peaks_with({.persistent = 100}, 2, 0), ElementsAre(110, 110));
+  EXPECT_THAT(peaks_with({.persistent = 100, .transient_backward = 4}, 2, 0),
+              ElementsAre(110, 110));
+  EXPECT_THAT(peaks_with({.persistent = 100, .transient_backward = 12}, 2, 0),
+              ElementsAre(112, 112 + 1));  // a gradient of the boundary leaves stage 1
+  // The only B would make the gradients of 20; the tied one exists already.
+  EXPECT_THAT(
+      peaks_with({.persistent = 100, .gradients = 20, .transient_first_backward = 25}, 1, 0),
+      ElementsAre(100 + 25 + 10, 125));
+}
+
 TEST(Memory, HoldsGraphsOfLiveMicroBatches) {
   EXPECT_THAT(peaks(make("gpipe", 3, 8), {.saved = 10}), ElementsAre(80, 80, 80));
   EXPECT_THAT(peaks(make("1f1b", 3, 8), {.saved = 10}), ElementsAre(30, 20, 10));

@@ -56,6 +56,23 @@ TEST(Simulate, TransfersTakeTimeWithoutBlockingRanks) {
   EXPECT_EQ(event_of(timeline, "0RECV_B0").begin, 1.25 + 4 + 0.25);
 }
 
+// The value delays the first F of the copy's stage, the gradient the last B of the owner's.
+TEST(Simulate, WaitsForTiedParameters) {
+  Costs costs = unit_costs(2);
+  costs.ties = {{.owner = 0, .copy = 1, .bytes = 8, .seconds = 3}};
+  const Timeline timeline = simulate(lower(gpipe(2, 2), {}), costs);
+  EXPECT_EQ(event_of(timeline, "1F0").begin, 3);
+  EXPECT_EQ(event_of(timeline, "1B1").end, 9);
+  EXPECT_EQ(event_of(timeline, "0B0").begin, 7);
+  EXPECT_EQ(event_of(timeline, "0B1").begin, 9 + 3);
+  costs.ties = {{.owner = 1, .copy = 0, .bytes = 8, .seconds = 3}};
+  const Timeline later = simulate(lower(gpipe(2, 2), {}), costs);
+  EXPECT_EQ(event_of(later, "0F0").begin, 3);
+  EXPECT_EQ(event_of(later, "0B1").end, 3 + 9);
+  costs.ties[0].copy = 2;
+  EXPECT_THROW(simulate(lower(gpipe(2, 2), {}), costs), UsageError);
+}
+
 TEST(Simulate, OrdersEventsOfEachRank) {
   const Timeline timeline = simulate(
       lower(schedule::generate("1f1b", {.stages = 3, .micro_batches = 5}), {}), unit_costs(3));

@@ -1,8 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
 #include "tests/train/language_training.h"
+#include "trestle/train/dry_run.h"
+#include "trestle/train/language/model_flops.h"
 #include "trestle/train/language/text_model.h"
+#include "trestle/train/layer_costs.h"
 
 namespace trestle::train {
 namespace {
@@ -98,6 +105,100 @@ TEST_F(LanguageTraining, DropoutDoesNotDependOnThePlan) {
           r.mesh.pipeline = 3;
           r.mesh.replicate = 2;
         }}});
+}
+
+// The table is most of the weights. Each stage that uses it has it and its gradient; the first
+// stage alone has the optimizer's state. So the predicted peaks of the stages are near the
+// measured ones, in the run's own prediction, in a dry run, and for a balance.
+TEST_F(LanguageTraining, PredictsPeaksWithTiedWeights) {
+  constexpr std::int64_t table = 2048 * 64 * sizeof(float);
+  for (const std::vector<std::int64_t>& balance :
+       {std::vector<std::int64_t>{3, 2}, std::vector<std::int64_t>{2, 2, 1}}) {
+    recipe::Recipe recipe = language_recipe();
+    recipe.name += text(balance.size());
+    recipe.transformer.vocabulary = 2048;
+    recipe.model.width = 64;
+    recipe.devices.use = text("virtual:", balance.size());
+    recipe.pipeline.balance = balance;
+    recipe.pipeline.micro_batches = 3;
+    recipe.train.predict = true;
+    const RunPlan plan = plan_on_paper(recipe, {});
+    // The table once, positions, two blocks, the last norm.
+    EXPECT_EQ(plan.parameters, 2048 * 64 + 16 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64);
+    const TrainResult result = train(recipe, {});
+    ASSERT_EQ(result.peaks.size(), balance.size());
+    for (std::size_t stage = 0; stage < balance.size(); ++stage) {
+      const auto measured = static_cast<double>(result.peaks[stage].measured);
+      EXPECT_GT(measured, (stage == 0 ? 4 : stage + 1 == balance.size() ? 2 : 0) * table);
+      for (const Bytes predicted :
+           {result.peaks[stage].predicted, plan.stages.at(stage).predicted_peak}) {
+        EXPECT_GE(static_cast<double>(predicted) / measured, 0.95) << "stage " << stage;
+        EXPECT_LE(static_cast<double>(predicted) / measured, 1.3) << "stage " << stage;
+      }
+    }
+  }
+}
+
+// A balance knows the copy of the table: a stage with the head alone has weight and gradient.
+TEST_F(LanguageTraining, BalancesWithTiedWeights) {
+  constexpr Bytes table = 512 * 16 * sizeof(float);
+  recipe::Recipe recipe = language_recipe();
+  recipe.transformer.vocabulary = 512;
+  recipe.devices.use = "virtual:2";
+  recipe.pipeline.balance = {};
+  const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
+  LayerCosts costs = measure_layers(recipe, *silent, {});
+  ASSERT_EQ(costs.profile.ties.size(), 1u);
+  EXPECT_EQ(costs.profile.ties[0].owner, 0);
+  EXPECT_EQ(costs.profile.ties[0].users, (std::vector<int>{4}));
+  EXPECT_EQ(costs.profile.ties[0].bytes, table);
+  EXPECT_EQ(costs.profile.layers[0].parameters, table + 16 * 16 * Bytes{sizeof(float)});
+  EXPECT_EQ(costs.profile.layers[4].parameters, 0);
+  for (auto& layer : costs.profile.layers) layer.inner = layer.transient = 0;
+  for (auto& value : costs.profile.values) value.bytes = 0;
+  costs.sizes.step_transients = {};
+  EXPECT_EQ(plan::stage_bytes(costs.profile, 0, 1, costs.sizes), 4 * (table + 16 * 16 * 4));
+  EXPECT_EQ(plan::stage_bytes(costs.profile, 4, 5, costs.sizes), 2 * table);
+  // The same from a saved profile, and not from one of an untied head.
+  const auto saved = plan::layer_profile_from_json(plan::to_json(costs.profile));
+  EXPECT_EQ(costs_of_profile(recipe, saved, {}).profile.ties.size(), 1u);
+  recipe.transformer.tied = "no";
+  EXPECT_THROW(costs_of_profile(recipe, saved, {}), UsageError);
+}
+
+// 6 N + 12 L H Q T, with the published numbers of parameters.
+TEST(ModelFlops, FollowPalmsFormula) {
+  EXPECT_EQ(flops_per_token(models::named_config("gpt2"), 1024),
+            6.0 * 124'439'808 + 12.0 * 12 * 12 * 64 * 1024);
+  EXPECT_EQ(flops_per_token(models::named_config("smollm2-135m"), 2048),
+            6.0 * 134'515'008 + 12.0 * 30 * 9 * 64 * 2048);
+  recipe::Recipe recipe;
+  recipe.model.name = "gpt2";
+  recipe.transformer.config = "gpt2";
+  EXPECT_EQ(flops_per_token(recipe), 0) << "other data than tokens";
+  recipe.data.name = "tokens";
+  EXPECT_EQ(flops_per_token(recipe), 859'885'056);
+  recipe.transformer.context = 256;
+  EXPECT_EQ(flops_per_token(recipe), 6.0 * (124'439'808 - 768 * 768) + 12.0 * 12 * 12 * 64 * 256);
+  recipe.adapters.rank = 8;
+  EXPECT_EQ(flops_per_token(recipe), 4.0 * (124'439'808 - 768 * 768) + 12.0 * 12 * 12 * 64 * 256);
+  recipe.model.name = "unet";
+  EXPECT_EQ(flops_per_token(recipe), 0);
+}
+
+TEST_F(LanguageTraining, ReportsModelFlopsOfAnEpoch) {
+  recipe::Recipe recipe = language_recipe();
+  recipe.train.peak_tflops = 0.001;
+  const TrainResult done = train(recipe, {});
+  nlohmann::json epoch;
+  for (const std::string& line : split(read_file(done.run_folder / "metrics.jsonl"), '\n'))
+    if (line.find("training_loss") != std::string::npos) epoch = nlohmann::json::parse(line);
+  const double flops = epoch.at("tokens_per_second").get<double>() * flops_per_token(recipe);
+  EXPECT_GT(flops, 0);
+  EXPECT_DOUBLE_EQ(epoch.at("model_flops_per_second").get<double>(), flops);
+  EXPECT_DOUBLE_EQ(epoch.at("mfu").get<double>(), flops / 1e9);
+  EXPECT_DOUBLE_EQ(epoch.at("tokens_per_second").get<double>(),
+                   16 * epoch.at("examples_per_second").get<double>());
 }
 
 TEST_F(LanguageTraining, ResumesToTheToken) {

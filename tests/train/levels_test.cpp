@@ -7,6 +7,7 @@
 
 #include "tests/view/xml_check.h"
 #include "trestle/base/error.h"
+#include "trestle/models/transformer/transformer.h"
 
 namespace trestle::train {
 namespace {
@@ -63,13 +64,105 @@ TEST(Levels, MeasurementsEqualFormulas) {
   // Each level's peak is lower than the previous one's.
   for (std::size_t i = 2; i < 5; ++i)
     EXPECT_LT(rows[i].measured.peak, rows[i - 1].measured.peak) << rows[i].name;
-  const auto json = nlohmann::json::parse(levels_json(rows, parameter_count));
+  const auto json = nlohmann::json::parse(levels_json(rows, {.trained = parameter_count}));
   EXPECT_EQ(json["parameters"], parameter_count);
   EXPECT_EQ(json["levels"][4]["shard"], 4);
   EXPECT_EQ(json["levels"][1]["moved_bytes"], json["levels"][1]["formula_moved_bytes"]);
   const auto picture = view::parse_xml(view::to_svg_bars(levels_picture(rows, "a net")));
   EXPECT_EQ(view::find_all(picture, "rect", "bar").size(), 18u);
   EXPECT_EQ(view::find_all(picture, "path", "mark").size(), 6u + 5u);
+}
+
+// 1,000 trained parameters, and 6,000 bytes of frozen ones, 2,000 of them before all trained ones.
+TEST(Levels, CountFrozenWeightsWithoutGradientsAndState) {
+  const LevelsWeights weights{
+      .trained = 1000, .frozen = 3000, .frozen_bytes = 6000, .frozen_first_bytes = 2000};
+  const auto rows = levels_on_paper(weights, {.ranks = 4});
+  const auto expect = [&](const std::string& name, double bytes, double moved) {
+    EXPECT_DOUBLE_EQ(row_of(rows, name).formula.rest, bytes) << name;
+    EXPECT_DOUBLE_EQ(row_of(rows, name).formula.moved, moved) << name;
+  };
+  expect("plain", 16'000 + 6'000, 0);
+  expect("DDP", 16'000 + 6'000, 2 * 0.75 * 4'000);
+  expect("ZeRO-1", 10'000 + 6'000, 2 * 0.75 * 4'000);
+  expect("ZeRO-2", 7'000 + 6'000, 2 * 0.75 * 4'000);
+  expect("ZeRO-3, FSDP", 4'000 + 1'500, 3 * 0.75 * 4'000 + 0.75 * (6'000 + 4'000));
+  expect("HSDP 2 x 2", 8'000 + 3'000, (3 * 0.5 + 0.5) * 4'000 + 0.5 * (6'000 + 4'000));
+  EXPECT_THROW(levels_on_paper({.trained = 0, .frozen = 5, .frozen_bytes = 20}, {}), UsageError);
+}
+
+// Llama with 2 blocks of width 16, 4 heads of 4 with 2 of keys and values, and adapters of rank 2.
+nn::Layers adapted_llama(models::FrozenType type) {
+  return models::transformer(
+      {.style = models::TransformerConfig::Style::Llama,
+       .vocabulary = 64,
+       .context = 16,
+       .width = 16,
+       .layers = 2,
+       .heads = 4,
+       .kv_heads = 2,
+       .head_size = 4,
+       .mlp = 32,
+       .activation = models::TransformerConfig::Activation::Silu,
+       .tied_head = false,
+       .qkv_bias = false,
+       .out_bias = false,
+       .mlp_bias = false},
+      {.adapters = {.rank = 2, .targets = {"q_proj", "v_proj"}}, .frozen_type = type});
+}
+
+// Adapters: of the queries [2, 16] and [16, 2], of the values [2, 16] and [8, 2]. Frozen matrices
+// of a block: queries, keys and values [32, 16], output [16, 16], gate and up [64, 16], down
+// [16, 32]. Vectors: two norms of a block, and the last.
+TEST(Levels, CountAdaptersAndFrozenWeightsOfLlama) {
+  constexpr std::int64_t adapters = 2 * (2 * 16 + 16 * 2 + 2 * 16 + 8 * 2);
+  constexpr std::int64_t table = 64 * 16;
+  constexpr std::int64_t matrices = 2 * (32 * 16 + 16 * 16 + 64 * 16 + 16 * 32);
+  constexpr std::int64_t vectors = 2 * 2 * 16 + 16;
+  const LevelsWeights fp32 = weights_of(adapted_llama(models::FrozenType::Float32));
+  EXPECT_EQ(fp32.trained, adapters);
+  EXPECT_EQ(fp32.frozen, 2 * table + matrices + vectors);
+  EXPECT_EQ(fp32.frozen_bytes, 4 * fp32.frozen);
+  EXPECT_EQ(fp32.frozen_first_bytes, 4 * table);
+  const LevelsWeights bf16 = weights_of(adapted_llama(models::FrozenType::BFloat16));
+  EXPECT_EQ(bf16.trained, adapters);
+  EXPECT_EQ(bf16.frozen_bytes, 2 * (2 * table + matrices) + 4 * vectors);
+  EXPECT_EQ(bf16.frozen_first_bytes, 2 * table);
+}
+
+TEST(Levels, MeasureAdaptersBesideFrozenWeights) {
+  for (const auto type : {models::FrozenType::Float32, models::FrozenType::BFloat16}) {
+    const auto rows = measure_levels([type] { return adapted_llama(type); }, {16},
+                                     {.ranks = 4, .steps = 1, .batch = 4, .ids = 64});
+    ASSERT_EQ(rows.size(), 6u);
+    for (const LevelRow& row : rows) {
+      // A few scalars of the optimizer for each tensor.
+      EXPECT_NEAR(static_cast<double>(row.measured.rest), row.formula.rest,
+                  0.05 * row.formula.rest + 256)
+          << row.name;
+      EXPECT_DOUBLE_EQ(row.measured.moved, row.formula.moved) << row.name;
+    }
+  }
+}
+
+// The table of GPT-2 is weight, gradient and state once, though embedding and head use it.
+TEST(Levels, CountTiedWeightsOnce) {
+  const auto make = [] {
+    return models::transformer({.vocabulary = 512,
+                                .context = 16,
+                                .width = 32,
+                                .layers = 1,
+                                .heads = 2,
+                                .kv_heads = 2,
+                                .head_size = 16,
+                                .mlp = 128});
+  };
+  const LevelsWeights weights = weights_of(make());
+  EXPECT_EQ(weights.trained, 512 * 32 + 16 * 32 + 12 * 32 * 32 + 13 * 32 + 2 * 32);
+  EXPECT_EQ(weights.frozen, 0);
+  const auto rows = measure_levels(make, {16}, {.ranks = 2, .steps = 1, .batch = 2, .ids = 512});
+  for (const LevelRow& row : rows)
+    EXPECT_NEAR(static_cast<double>(row.measured.rest) / row.formula.rest, 1, 0.05) << row.name;
 }
 
 // Shares of 3, 3 and 2 samples, weighted by their sizes.

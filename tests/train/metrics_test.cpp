@@ -41,5 +41,24 @@ TEST(Metrics, ResumedFileDropsLinesAfterSave) {
   fs::remove(path);
 }
 
+TEST(Metrics, EpochOfLanguageModelHasItsFlops) {
+  const fs::path path = fs::path(TRESTLE_BINARY_DIR) / "metrics_flops_test.jsonl";
+  MetricsFile metrics(path);
+  EpochReport report;
+  report.epoch = 1;
+  report.examples_per_second = 4;
+  report.tokens_per_example = 512;
+  report.flops_per_token = 1e6;
+  metrics.add_epoch(report);
+  EXPECT_NE(read_file(path).find(
+                R"("tokens_per_second":2048.0,"model_flops_per_second":2048000000.0,"seconds")"),
+            std::string::npos)
+      << read_file(path);
+  report.peak_flops = 4.096e9;
+  metrics.add_epoch(report);
+  EXPECT_NE(read_file(path).find(R"("mfu":0.5,"seconds")"), std::string::npos) << read_file(path);
+  fs::remove(path);
+}
+
 }  // namespace
 }  // namespace trestle::train

@@ -78,6 +78,31 @@ TEST(Progress, WritesOneLinePerEpochToFiles) {
   EXPECT_THAT(words, HasSubstr("continue: trestle train --resume runs/x\n"));
 }
 
+// 2 rows of 1,000 tokens per second, 5e8 operations for each token: 1e12 per second.
+TEST(Progress, PrintsModelFlopsAndTheirShareOfThePeak) {
+  EpochReport epoch;
+  epoch.epoch = epoch.epochs = 1;
+  epoch.examples_per_second = 2;
+  epoch.tokens_per_example = 1000;
+  epoch.flops_per_token = 5e8;
+  const auto said = [&](ProgressStyle style) {
+    std::ostringstream out;
+    make_progress(style, Colours::Off, out, [] { return 200; })->epoch(epoch);
+    return out.str();
+  };
+  EXPECT_THAT(said(ProgressStyle::Lines), HasSubstr("2000 tokens/s, 1.00 TFLOP/s\n"));
+  EXPECT_THAT(said(ProgressStyle::Json), HasSubstr("\"model_flops_per_second\":1000000000000.0"));
+  EXPECT_THAT(said(ProgressStyle::Json), Not(HasSubstr("mfu")));
+  EXPECT_EQ(token_rate(epoch).utilisation(), std::nullopt);
+  epoch.peak_flops = 8e12;
+  EXPECT_THAT(said(ProgressStyle::Lines), HasSubstr("1.00 TFLOP/s, MFU 12.5 %\n"));
+  EXPECT_THAT(said(ProgressStyle::Json), HasSubstr("\"mfu\":0.125"));
+  epoch.flops_per_token = 4e7;
+  EXPECT_THAT(said(ProgressStyle::Lines), HasSubstr("80.00 GFLOP/s, MFU 1.0 %\n"));
+  epoch.flops_per_token = 0;  // another model than a language model
+  EXPECT_THAT(said(ProgressStyle::Lines), Not(HasSubstr("FLOP")));
+}
+
 TEST(Progress, PrintsWholeResumeCommand) {
   std::ostringstream out;
   TrainResult result;

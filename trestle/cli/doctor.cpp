@@ -12,6 +12,7 @@
 #include "trestle/cli/verbs.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/models/model.h"
+#include "trestle/models/transformer/attend.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/run_folder/environment.h"
@@ -20,6 +21,16 @@
 namespace trestle::cli {
 
 namespace {
+
+Diagnosis::Attention attention() {
+  const recipe::Recipe standard;
+  const models::AttentionCore core = models::parse_attention_core(standard.transformer.attention);
+  return {.field = "transformer.attention",
+          .core = models::to_word(core),
+          .cpu = models::operator_of(core, c10::DeviceType::CPU),
+          .virtual_devices = models::operator_of(core, c10::DeviceType::PrivateUse1),
+          .gpus = models::operator_of(core, c10::DeviceType::CUDA)};
+}
 
 Diagnosis diagnose(const RunOptions& options) {
   const train::Environment found = train::environment();
@@ -39,7 +50,8 @@ Diagnosis diagnose(const RunOptions& options) {
                       .models = models::model_names(),
                       .data_sets = {},
                       .losses = train::loss_names(own),
-                      .metrics = train::metric_names(own)};
+                      .metrics = train::metric_names(own),
+                      .attention = attention()};
   for (const auto& known : schedule::known_schedules()) diagnosis.schedules.push_back(known.name);
   for (const auto& [name, make] : options.models) diagnosis.models.push_back(name);
   for (const std::string& name : split(train::data_set_names(own), ','))
@@ -66,6 +78,9 @@ void print(const Diagnosis& found) {
                                       : std::string("no GPU that this libtorch can use")));
   line("schedules", join(found.schedules, ", "));
   line("models", join(found.models, ", "));
+  line("attention", text("'attention' in [transformer], default ", found.attention.core, ": ",
+                         found.attention.cpu, " on cpu, ", found.attention.virtual_devices,
+                         " on virtual devices, ", found.attention.gpus, " on GPUs"));
   line("data sets", join(found.data_sets, ", "));
   line("losses", join(found.losses, ", "));
   line("metrics", join(found.metrics, ", "));

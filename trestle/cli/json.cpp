@@ -68,7 +68,13 @@ std::string to_json(const Diagnosis& diagnosis) {
                    {"models", diagnosis.models},
                    {"data_sets", diagnosis.data_sets},
                    {"losses", diagnosis.losses},
-                   {"metrics", diagnosis.metrics}});
+                   {"metrics", diagnosis.metrics},
+                   {"attention",
+                    {{"field", diagnosis.attention.field},
+                     {"default", diagnosis.attention.core},
+                     {"cpu", diagnosis.attention.cpu},
+                     {"virtual", diagnosis.attention.virtual_devices},
+                     {"cuda", diagnosis.attention.gpus}}}});
 }
 
 std::string to_json(const recipe::Recipe& recipe) {

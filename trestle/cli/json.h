@@ -26,6 +26,10 @@ struct Diagnosis {
   int virtual_devices = 0;  // the maximum
   int gpus = 0;
   std::vector<std::string> schedules, models, data_sets, losses, metrics;
+  // The core of attention: its key and default, and its operator on each type of device.
+  struct Attention {
+    std::string field, core, cpu, virtual_devices, gpus;
+  } attention;
 };
 std::string to_json(const Diagnosis& diagnosis);
 

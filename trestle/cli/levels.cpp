@@ -17,6 +17,7 @@
 #include "trestle/cli/interrupt.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/train/data_sets/example_sizes.h"
+#include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/mesh_options.h"
 #include "trestle/train/run_folder/result_files.h"
 #include "trestle/train/setup.h"
@@ -46,7 +47,7 @@ struct LevelsArguments {
 // The model that is trained; each level makes a new one.
 struct Subject {
   std::string name;
-  std::int64_t parameters = 0;
+  train::LevelsWeights weights;
   train::MakeNet make;
   std::vector<std::int64_t> input;  // sizes of an example
 };
@@ -56,7 +57,7 @@ Subject mlp_subject(LevelsArguments& arguments) {
   arguments.levels.batch = std::max<std::int64_t>(arguments.levels.batch, arguments.levels.ranks);
   return {.name = text("MLP of ", layers, " layers of ", width),
           // Computed without making the model: for --dry-run it may be larger than this machine.
-          .parameters = std::int64_t{layers} * width * (width + std::int64_t{1}),
+          .weights = {.trained = std::int64_t{layers} * width * (width + std::int64_t{1})},
           .make =
               [layers, width] {
                 nn::Layers net(nn::Seed{1});
@@ -72,11 +73,6 @@ Subject mlp_subject(LevelsArguments& arguments) {
 Subject recipe_subject(LevelsArguments& arguments, const RunOptions& options) {
   const recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   train::check_training(recipe, user_parts_of(options));
-  if (!recipe.optimizer.frozen.empty())
-    throw UsageError(text(arguments.recipe,
-                          ": 'frozen' in [optimizer] leaves layers without gradients, but levels "
-                          "measures models with all their gradients"),
-                     {.hint = "Use a copy of the recipe without 'frozen'."});
   auto& optimizer = arguments.levels.optimizer;
   optimizer = {.name = recipe.optimizer.name};
   optimizer.momentum = recipe.optimizer.momentum;
@@ -85,18 +81,30 @@ Subject recipe_subject(LevelsArguments& arguments, const RunOptions& options) {
   arguments.levels.batch = recipe.train.batch;
   arguments.mesh = recipe.mesh;
   arguments.pipeline = recipe.pipeline;
-  Subject subject{.name = text(recipe.model.name, " of ", recipe.name),
-                  .parameters = train::make_model(recipe, options.models).parameter_count(),
-                  .make = [recipe, &options] { return train::make_model(recipe, options.models); },
-                  .input = {}};
-  if (!arguments.dry_run) subject.input = train::example_sizes(recipe, user_parts_of(options));
+  Subject subject{
+      .name = text(recipe.model.name, " of ", recipe.name),
+      .weights = {},
+      .make = [recipe, &options] { return train::make_frozen_model(recipe, options.models); },
+      .input = {}};
+  subject.weights = train::weights_of(subject.make());
+  if (train::is_transformer(recipe)) {  // its data may be missing
+    const auto config = train::transformer_config(recipe);
+    arguments.levels.ids = config.vocabulary;
+    subject.input = {config.context};
+  } else if (!arguments.dry_run) {
+    subject.input = train::example_sizes(recipe, user_parts_of(options));
+  }
   return subject;
 }
 
-std::string title(const Subject& subject, std::int64_t parameters,
-                  const LevelsArguments& arguments) {
-  return text(subject.name, " · ", format_count(parameters), " parameters · ",
-              arguments.levels.optimizer.name, " · batch ", arguments.levels.batch, " · ",
+std::string title(const Subject& subject, const LevelsArguments& arguments) {
+  const train::LevelsWeights& weights = subject.weights;
+  return text(subject.name, " · ", format_count(weights.trained),
+              weights.frozen > 0 ? " trained" : "", " parameters",
+              weights.frozen > 0 ? text(" and ", format_count(weights.frozen), " frozen ones of ",
+                                        format_bytes(weights.frozen_bytes))
+                                 : "",
+              " · ", arguments.levels.optimizer.name, " · batch ", arguments.levels.batch, " · ",
               arguments.levels.ranks, " ranks");
 }
 
@@ -182,6 +190,16 @@ std::string link_words(const std::vector<train::LevelRow>& rows, const simulate:
               join(times, ", "), " per step");
 }
 
+std::string frozen_words(const std::vector<train::LevelRow>& rows,
+                         const train::LevelsWeights& weights) {
+  std::vector<std::string> shares;
+  for (const auto& row : rows)
+    if (row.level == ShardLevel::Parameters)
+      shares.push_back(text(format_bytes(weights.frozen_bytes / row.shard), " with ", row.name));
+  return text("frozen    weights have no gradients and no optimizer state; a device holds ",
+              format_bytes(weights.frozen_bytes), " of them, ", join(shares, ", "));
+}
+
 void check_picture_file(const LevelsArguments& arguments) {
   if (arguments.svg.empty()) return;
   if (std::filesystem::path(arguments.svg).extension() != ".svg")
@@ -243,9 +261,8 @@ int perform_levels(LevelsArguments arguments, const RunOptions& options) {
   if (!arguments.optimizer.empty()) arguments.levels.optimizer.name = arguments.optimizer;
   if (!arguments.bucket.empty()) arguments.levels.bucket = bucket_of(arguments.bucket);
   set_sharding(arguments, subject, &arguments.levels);
-  const std::int64_t parameters = subject.parameters;
-  auto rows = train::levels_on_paper(parameters, arguments.levels);
-  const std::string head = title(subject, parameters, arguments);
+  auto rows = train::levels_on_paper(subject.weights, arguments.levels);
+  const std::string head = title(subject, arguments);
   const int columns = columns_for_text(STDOUT_FILENO);
   const LevelsTable table(unit_of(rows), arguments.dry_run, columns);
   if (!arguments.json) {
@@ -258,10 +275,12 @@ int perform_levels(LevelsArguments arguments, const RunOptions& options) {
                                    if (!arguments.json) table.print(row);
                                  });
   if (arguments.json) {
-    std::cout << train::levels_json(rows, parameters) << std::endl;
+    std::cout << train::levels_json(rows, subject.weights) << std::endl;
   } else if (arguments.dry_run) {
     for (const auto& row : rows) table.print(row);
   }
+  if (!arguments.json && subject.weights.frozen > 0)
+    std::cout << "\n" << folded(frozen_words(rows, subject.weights), columns, 10) << "\n";
   if (!arguments.json && arguments.levels.link)
     std::cout << "\n" << folded(link_words(rows, *arguments.levels.link), columns, 10) << "\n";
   if (arguments.svg.empty()) return 0;

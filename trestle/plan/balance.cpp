@@ -93,6 +93,8 @@ std::vector<double> times(const LayerProfile& profile) {
 }
 
 void check_sizes(const LayerProfile& profile, const SizeOptions& options) {
+  if (!(options.loss_memory >= 0))
+    throw UsageError(text("loss_memory is ", options.loss_memory, ", below 0"));
   if (options.optimizer_states < 0 || options.micro_batches < 1)
     throw UsageError(text("optimizer_states is ", options.optimizer_states, " and micro_batches ",
                           options.micro_batches),
@@ -114,7 +116,8 @@ Bytes bytes_of_layers(const LayerProfile& profile, int first, int last,
   double step = 0;       // the largest
   for (int i = first; i < last; ++i) {
     const LayerCost& layer = profile.layers.at(static_cast<std::size_t>(i));
-    fixed += static_cast<double>(layer.parameters) * (2 + options.optimizer_states) +
+    fixed += static_cast<double>(layer.parameters) +
+             static_cast<double>(layer.trained()) * (1 + options.optimizer_states) +
              static_cast<double>(layer.buffers);
     kept += static_cast<double>(layer.inner);
     transient = std::max(transient, static_cast<double>(layer.transient));
@@ -122,11 +125,15 @@ Bytes bytes_of_layers(const LayerProfile& profile, int first, int last,
       step =
           std::max(step, static_cast<double>(options.step_transients[static_cast<std::size_t>(i)]));
   }
+  for (const TiedCost* copy : copies_in(profile, first, last))
+    fixed += static_cast<double>(copy->bytes + copy->gradient());
   for (const ValueCost& value : profile.values) {
     const auto here = [&](int layer) { return inside(layer, first, last); };
     const bool made = here(value.from);
     const bool taken = std::any_of(value.to.begin(), value.to.end(), here);
     if (!made && taken) inputs += static_cast<double>(value.bytes);
+    if (made && std::count(value.to.begin(), value.to.end(), count(profile)) > 0)
+      transient = std::max(transient, options.loss_memory * static_cast<double>(value.bytes));
     if ((made || taken) && std::any_of(value.saved_by.begin(), value.saved_by.end(), here))
       kept += static_cast<double>(value.bytes);
   }

@@ -32,14 +32,18 @@ struct SizeOptions {
   int optimizer_states = 0;  // state tensors of the optimizer for each parameter: Adam 2, SGD 0
   int micro_batches = 1;     // in flight at once
   schedule::Recompute recompute = schedule::Recompute::Never;
+  // The outputs of an additive loss, their gradients and the loss's other tensors: the peak in
+  // bytes for each byte of the model's outputs. 0 = unknown.
+  double loss_memory = 0;
   // [layer] the optimizer's temporary memory while it steps one of the layer's parameters, when
   // all activations are freed. Empty = none.
   std::vector<Bytes> step_transients = {};
 };
 
 // Bytes of a stage with the layers [first, last): its parameters, gradients, optimizer states and
-// buffers; the activations of each micro-batch in flight (with recomputation the stage's inputs,
-// skips included); and the largest transient need. If the optimizer's step needs more than the
+// buffers; its copies of tied parameters and their gradients; the activations of each micro-batch
+// in flight (with recomputation the stage's inputs, skips included); and the largest transient
+// need, the loss's included. If the optimizer's step needs more than the
 // activations and that, its need is counted instead. Messages in flight on the sender's side are
 // not included: they depend on the whole cut, see Pipeline::profile() and predict(). Throws
 // UsageError for a range outside the profile and for invalid options.

@@ -33,7 +33,12 @@ void check_same(const LayerProfile& small, const LayerProfile& large) {
   const bool same_values = std::equal(
       small.values.begin(), small.values.end(), large.values.begin(), large.values.end(),
       [](const ValueCost& a, const ValueCost& b) { return a.from == b.from && a.to == b.to; });
-  if (!same_layers || !same_values || small.together != large.together)
+  const bool same_ties = std::equal(small.ties.begin(), small.ties.end(), large.ties.begin(),
+                                    large.ties.end(), [](const TiedCost& a, const TiedCost& b) {
+                                      return a.owner == b.owner && a.users == b.users &&
+                                             a.bytes == b.bytes && a.frozen == b.frozen;
+                                    });
+  if (!same_layers || !same_values || !same_ties || small.together != large.together)
     throw UsageError("the two profiles are not of the same model");
 }
 
@@ -54,8 +59,9 @@ LayerProfile extrapolate(const LayerProfile& small, double small_size, const Lay
     LayerCost& b = result.layers[i];
     b.forward = line.seconds(a.forward, b.forward);
     b.backward = line.seconds(a.backward, b.backward);
-    for (Bytes LayerCost::*bytes : {&LayerCost::parameters, &LayerCost::buffers, &LayerCost::inner,
-                                    &LayerCost::transient, &LayerCost::transient_forward})
+    for (Bytes LayerCost::*bytes :
+         {&LayerCost::parameters, &LayerCost::frozen, &LayerCost::buffers, &LayerCost::inner,
+          &LayerCost::transient, &LayerCost::transient_forward})
       b.*bytes = line.bytes(a.*bytes, b.*bytes);
   }
   for (std::size_t i = 0; i < result.values.size(); ++i)

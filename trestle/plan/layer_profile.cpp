@@ -1,5 +1,6 @@
 #include "trestle/plan/layer_profile.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -45,6 +46,7 @@ LayerProfile read(const ordered_json& json) {
          .forward = amount<double>(layer, "forward_seconds"),
          .backward = amount<double>(layer, "backward_seconds"),
          .parameters = amount<Bytes>(layer, "parameter_bytes"),
+         .frozen = layer.contains("frozen_bytes") ? amount<Bytes>(layer, "frozen_bytes") : 0,
          .buffers = amount<Bytes>(layer, "buffer_bytes"),
          .inner = amount<Bytes>(layer, "inner_bytes"),
          .transient = amount<Bytes>(layer, "transient_bytes"),
@@ -66,6 +68,13 @@ LayerProfile read(const ordered_json& json) {
       throw FormatError("'together' must hold pairs of a first and a last layer");
     profile.together.emplace_back(layers[0], layers[1]);
   }
+  for (const auto& tie : json.value("ties", ordered_json::array())) {
+    profile.ties.push_back(
+        {.owner = layers_in(ordered_json::array({tie.at("owner")}), 0, count - 1)[0],
+         .users = layers_in(tie.at("users"), 0, count - 1),
+         .bytes = amount<Bytes>(tie, "bytes"),
+         .frozen = tie.value("frozen", false)});
+  }
   return profile;
 }
 
@@ -78,6 +87,8 @@ void check_amounts(const LayerCost& layer) {
   refuse("forward", layer.forward);
   refuse("backward", layer.backward);
   refuse("parameters", layer.parameters);
+  refuse("frozen", layer.frozen);
+  refuse("trained", layer.trained());
   refuse("buffers", layer.buffers);
   refuse("inner", layer.inner);
   refuse("transient", layer.transient);
@@ -104,10 +115,25 @@ void check(const LayerProfile& profile) {
     if (value.bytes < 0 || static_cast<double>(value.bytes) > most)
       throw UsageError(text("a value of a profile has ", value.bytes, " bytes"));
   }
+  for (const TiedCost& tie : profile.ties) {
+    in_range(tie.owner, 0, count - 1, "a tied parameter");
+    for (const int layer : tie.users) in_range(layer, 0, count - 1, "a tied parameter");
+    if (tie.bytes < 0 || static_cast<double>(tie.bytes) > most)
+      throw UsageError(text("a tied parameter of a profile has ", tie.bytes, " bytes"));
+  }
   for (const auto& [first, last] : profile.together) {
     in_range(first, 0, last, "a pair of layers that share a parameter");
     in_range(last, first, count - 1, "a pair of layers that share a parameter");
   }
+}
+
+std::vector<const TiedCost*> copies_in(const LayerProfile& profile, int first, int last) {
+  const auto here = [&](int layer) { return layer >= first && layer < last; };
+  std::vector<const TiedCost*> copies;
+  for (const TiedCost& tie : profile.ties)
+    if (!here(tie.owner) && std::any_of(tie.users.begin(), tie.users.end(), here))
+      copies.push_back(&tie);
+  return copies;
 }
 
 double LayerProfile::seconds() const {
@@ -131,6 +157,7 @@ std::string to_json(const LayerProfile& profile) {
                               {"inner_bytes", layer.inner},
                               {"transient_bytes", layer.transient},
                               {"transient_forward_bytes", layer.transient_forward}});
+    if (layer.frozen > 0) json["layers"].back()["frozen_bytes"] = layer.frozen;
   }
   json["values"] = ordered_json::array();
   for (const ValueCost& value : profile.values) {
@@ -140,6 +167,10 @@ std::string to_json(const LayerProfile& profile) {
                               {"bytes", value.bytes}});
   }
   json["together"] = profile.together;
+  for (const TiedCost& tie : profile.ties) {
+    json["ties"].push_back({{"owner", tie.owner}, {"users", tie.users}, {"bytes", tie.bytes}});
+    if (tie.frozen) json["ties"].back()["frozen"] = true;
+  }
   return json.dump(1) + "\n";
 }
 

@@ -15,11 +15,14 @@ struct LayerCost {
   double forward = 0;
   double backward = 0;
   Bytes parameters = 0;
+  Bytes frozen = 0;  // the part of the parameters without gradients and optimizer state
   Bytes buffers = 0;
   // Bytes that its graph keeps from forward to backward, without its arguments and its outputs.
   Bytes inner = 0;
   Bytes transient = 0;          // peak beyond what it keeps, forward or backward
   Bytes transient_forward = 0;  // the same, forward only
+
+  Bytes trained() const { return parameters - frozen; }
 };
 
 // A tensor that goes from a layer, or from the model's input, to other layers.
@@ -30,10 +33,24 @@ struct ValueCost {
   Bytes bytes = 0;
 };
 
+// A parameter that several layers use (nn::Layers::tie()). LayerCost::parameters of its owner has
+// its bytes, that of the other layers does not. A stage without the owner has a copy, with a
+// gradient and without an optimizer's state.
+struct TiedCost {
+  int owner = 0;
+  std::vector<int> users;  // the other layers that use it
+  Bytes bytes = 0;
+  bool frozen = false;  // it has no gradient
+
+  Bytes gradient() const { return frozen ? 0 : bytes; }
+};
+
 struct LayerProfile {
   std::vector<LayerCost> layers;
   std::vector<ValueCost> values;
-  std::vector<std::pair<int, int>> together = {};  // first and last layer that share a parameter
+  // First and last layer that must stay in one stage.
+  std::vector<std::pair<int, int>> together = {};
+  std::vector<TiedCost> ties = {};
   // The number of examples of the measured micro-batch, and the memory format of its images
   // ("contiguous" or "channels_last"). 0 and "" = unknown.
   int examples = 0;
@@ -45,8 +62,11 @@ struct LayerProfile {
   double seconds() const;  // forward and backward of all layers
 };
 
-// Throws UsageError for an invalid cost, and for a value or pair that names a layer that does not
-// exist. Every function that takes a profile calls it.
+// The tied parameters that a stage with the layers [first, last) has copies of.
+std::vector<const TiedCost*> copies_in(const LayerProfile& profile, int first, int last);
+
+// Throws UsageError for an invalid cost, and for a value, pair or tie that names a layer that does
+// not exist. Every function that takes a profile calls it.
 void check(const LayerProfile& profile);
 
 // The profile as JSON. layer_profile_from_json() reads back the same numbers; it throws FormatError

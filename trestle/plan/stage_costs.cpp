@@ -24,11 +24,12 @@ void check_costs(const LayerProfile& profile, const std::vector<int>& balance,
         {.hint = "Each entry is the number of layers of a stage, at least 1; the sum is the number "
                  "of layers."});
   if (options.optimizer_states < 0 || options.whole_batch_loss_over < 0 ||
-      !(options.bytes_per_second >= 0))
+      !(options.bytes_per_second >= 0) || !(options.additive_loss_memory >= 0))
     throw UsageError(text("options of stage costs must not be negative: optimizer_states ",
                           options.optimizer_states, ", whole_batch_loss_over ",
                           options.whole_batch_loss_over, ", bytes_per_second ",
-                          options.bytes_per_second));
+                          options.bytes_per_second, ", additive_loss_memory ",
+                          options.additive_loss_memory));
 }
 
 // A value as one stage uses it.
@@ -76,6 +77,25 @@ class StageWalk {
   Bytes parameters() const {
     Bytes sum = 0;
     for (int i = first_; i < last_; ++i) sum += layer(i).parameters;
+    return sum;
+  }
+
+  // Those with gradients.
+  Bytes trained() const {
+    Bytes sum = 0;
+    for (int i = first_; i < last_; ++i) sum += layer(i).trained();
+    return sum;
+  }
+
+  // The copies of tied parameters that other stages own, and the copies' gradients.
+  Bytes copies() const {
+    Bytes sum = 0;
+    for (const TiedCost* copy : copies_in(profile_, first_, last_)) sum += copy->bytes;
+    return sum;
+  }
+  Bytes copied_gradients() const {
+    Bytes sum = 0;
+    for (const TiedCost* copy : copies_in(profile_, first_, last_)) sum += copy->gradient();
     return sum;
   }
 
@@ -133,7 +153,7 @@ class StageWalk {
       }
       most = std::max(most, held);
       inner -= layer(i).inner;
-      if (gradients == Gradients::New) parameters += layer(i).parameters;
+      if (gradients == Gradients::New) parameters += new_gradients(i);
     }
     // At the end: the gradients of the outputs, and those of the inputs, which will be sent.
     Bytes end = parameters + behind_views();
@@ -148,6 +168,21 @@ class StageWalk {
   }
 
  private:
+  // The gradients that this layer's backward allocates. The last layer of the stage that uses a
+  // tied parameter makes its gradient; the earlier ones add to it.
+  Bytes new_gradients(int i) const {
+    Bytes bytes = layer(i).trained();
+    for (const TiedCost& tie : profile_.ties) {
+      int last_user = -1;
+      for (const int user : tie.users)
+        if (user >= first_ && user < last_) last_user = std::max(last_user, user);
+      if (tie.owner >= first_ && tie.owner < last_) last_user = std::max(last_user, tie.owner);
+      if (tie.owner == i) bytes -= tie.gradient();
+      if (last_user == i) bytes += tie.gradient();
+    }
+    return bytes;
+  }
+
   // A layer like cat() returns views of its output's gradient as the gradients of its inputs. The
   // stage copies those of its own inputs to send them, and the whole gradient stays until then.
   Bytes behind_views() const {
@@ -227,8 +262,9 @@ simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>&
   }
   cost.recompute = cost.forward_no_graph = cost.forward;
   cost.input_grad = cost.weight_grad = cost.backward / 2;
-  cost.gradients = walk.parameters();
-  cost.persistent = walk.parameters() * (1 + options.optimizer_states) + walk.buffers();
+  cost.gradients = walk.trained() + walk.copied_gradients();
+  cost.persistent = walk.parameters() + walk.trained() * options.optimizer_states + walk.copies() +
+                    walk.buffers();
   cost.saved = walk.saved();
   // F keeps the buffers' values from before it ran, and R works on copies of them.
   cost.kept_for_recompute = walk.inputs() + walk.buffers();
@@ -238,6 +274,12 @@ simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>&
   cost.transient_backward = walk.backward(Gradients::Existing);
   cost.transient_first_backward = walk.backward(Gradients::New);
   const bool is_last = last == static_cast<int>(profile.layers.size());
+  if (is_last && options.whole_batch_loss_over == 0) {
+    const auto loss = static_cast<Bytes>(options.additive_loss_memory *
+                                         static_cast<double>(walk.model_outputs()));
+    cost.transient_backward = std::max(cost.transient_backward, loss);
+    cost.transient_first_backward = std::max(cost.transient_first_backward, loss);
+  }
   if (is_last && options.whole_batch_loss_over > 0) {
     cost.output_kept = walk.model_outputs();
     cost.loss_kept = options.whole_batch_loss_over * walk.model_outputs();
@@ -339,6 +381,25 @@ class Crossings {
   std::vector<std::pair<schedule::Route, Crossing>> skips_;
 };
 
+std::vector<simulate::TieCost> ties_of_cut(const LayerProfile& profile,
+                                           const std::vector<int>& balance,
+                                           const std::vector<int>& stage_of_layer,
+                                           double bytes_per_second) {
+  std::vector<simulate::TieCost> ties;
+  int first = 0;
+  for (std::size_t stage = 0; stage < balance.size(); ++stage) {
+    for (const TiedCost* copy : copies_in(profile, first, first + balance[stage])) {
+      ties.push_back({.owner = stage_of_layer[static_cast<std::size_t>(copy->owner)],
+                      .copy = static_cast<int>(stage),
+                      .bytes = copy->bytes});
+      if (bytes_per_second > 0)
+        ties.back().seconds = static_cast<double>(copy->bytes) / bytes_per_second;
+    }
+    first += balance[stage];
+  }
+  return ties;
+}
+
 }  // namespace
 
 CutCosts costs_of_cut(const LayerProfile& profile, const std::vector<int>& balance,
@@ -352,6 +413,7 @@ CutCosts costs_of_cut(const LayerProfile& profile, const std::vector<int>& balan
     result.costs.stages.push_back(cost_of(profile, stage_of_layer, first, first + layers, options));
     first += layers;
   }
+  result.costs.ties = ties_of_cut(profile, balance, stage_of_layer, options.bytes_per_second);
   const Crossings crossings(profile, stage_of_layer);
   crossings.check_every_cut();
   crossings.add_to(result, options.bytes_per_second);

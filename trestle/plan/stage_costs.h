@@ -13,6 +13,10 @@ struct StageCostOptions {
   int optimizer_states = 0;  // state tensors of the optimizer for each parameter: Adam 2, SGD 0
   // For a whole-batch loss: the number of micro-batches. 0 = an additive loss.
   int whole_batch_loss_over = 0;
+  // The peak of an additive loss of one micro-batch and its backward, in bytes for each byte of the
+  // model's outputs: without the outputs, which its graph keeps anyway, and with their gradients.
+  // 0 = unknown.
+  double additive_loss_memory = 0;
   double bytes_per_second = 0;  // between stages; 0 = transfers take no time
 };
 
@@ -25,11 +29,13 @@ struct CutCosts {
 
 // The first stage has balance[0] layers, the next balance[1], and so on. A stage's times are sums
 // over its layers; recomputation takes as long as forward, and I and W each take half of the
-// backward. Bytes of parameters, gradients, boundaries and skips are exact. The activations and
+// backward. Bytes of parameters, gradients, copies of tied parameters, boundaries and skips are
+// exact. The activations and
 // transient memory come from a walk through the layers, forward and backward, which assumes that a
 // forward changes every buffer. They are close to what Pipeline::profile() measures of the same cut
 // (tests/pipeline/stage_costs_test.cpp checks how close), and are also available for a cut that
-// does not fit. The memory of an additive loss is unknown. A profile that was measured on the plain
+// does not fit. The memory of an additive loss is an
+// option. A profile that was measured on the plain
 // CPU has no activations inside layers.
 //
 // Throws UsageError for a balance with an entry < 1 or with a sum other than the number of layers,

@@ -164,6 +164,7 @@ struct Recipe {
     bool pictures = true;
     bool tensorboard = true;
     bool predict = true;
+    double peak_tflops = 0;
     std::int64_t log_every = 10;
     std::int64_t save_every = 0;
     std::int64_t keep_best = 1;

@@ -364,6 +364,12 @@ void add_run_fields(std::vector<Field>& fields) {
       Limits{.on_resume = OnResume::MayChange});
   run(&T::predict, "predict", "measure one batch first and print the predicted cost of a step",
       Limits{.on_resume = OnResume::MayChange});
+  run(&T::peak_tflops, "peak_tflops",
+      "gpt2, llama: peak of all devices together in 10^12 floating-point operations per second, "
+      "for "
+      "MFU: the share of it that 6 N + 12 L H Q T operations for each token reach (PaLM, appendix "
+      "B); 0 = unknown",
+      Limits{0, 1e9, {}, OnResume::MayChange});
   run(&T::log_every, "log_every",
       "batches between two lines of progress in log.txt, and in a file or pipe; 0 = one line for "
       "each epoch",

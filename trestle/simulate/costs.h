@@ -55,6 +55,17 @@ struct RouteCost {
   Bytes activation_excess = 0;
 };
 
+// A parameter that one stage owns and another uses. The other stage has a copy: its value arrives
+// before the stage's first F. The copy's gradient leaves after the stage's last B, and arrives
+// before the last B of an earlier owner, or before NORM of a later one. The copy's bytes are also
+// in StageCost::persistent and gradients of its stage.
+struct TieCost {
+  int owner = 0;       // stage
+  int copy = 0;        // stage
+  Bytes bytes = 0;     // of the value, and of the gradient
+  double seconds = 0;  // of one message, in either direction; ignored with Costs::network
+};
+
 // The place where in-flight messages are buffered. Push: on the receiver, in buffers of its own.
 // Pull: on the sender until the receiver takes them, as between the devices of one process.
 // Prefetch, between ranks: on the sender until this message and all earlier ones have arrived, and
@@ -69,6 +80,7 @@ enum class Concurrency { EachRank, OneThread };
 struct Costs {
   std::vector<StageCost> stages;  // one for each stage
   std::vector<RouteCost> routes;  // one for each route of the lowered schedule; empty = free
+  std::vector<TieCost> ties = {};
   TransferMode transfer_mode = TransferMode::Push;
   Concurrency concurrency = Concurrency::EachRank;
   // For each stage the number of its device, from 0. Stages on one device share its memory. Empty =

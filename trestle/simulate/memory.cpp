@@ -51,6 +51,7 @@ class Ledger {
       add_whole_batch_loss(number);
     }
     for (const Event& event : timeline_.events) add_transient(event);
+    for (const TieCost& tie : costs_.ties) add_tie(tie);
     const bool free = std::all_of(costs_.routes.begin(), costs_.routes.end(),
                                   [](const RouteCost& route) { return route.bytes == 0; });
     if (free) return;
@@ -152,6 +153,38 @@ class Ledger {
     accounts_.hold(stage,
                    std::max<Bytes>(0, own.loss_transient - transient_backward(*first, stage)),
                    first->begin, first->end);
+  }
+
+  // The messages of a tied parameter between two devices. A stage that owns it has its gradient
+  // from the arrival on; its last B adds to it.
+  void add_tie(const TieCost& tie) {
+    if (devices_[static_cast<std::size_t>(tie.owner)] ==
+        devices_[static_cast<std::size_t>(tie.copy)])
+      return;
+    const Event* first_forward = nullptr;  // of the copy's stage
+    const Event *sent = nullptr, *taken = nullptr;
+    int backwards = 0;  // of the owner's stage
+    for (int i = 0; i < index_.micro_batches(); ++i) {
+      const auto later = [&](std::optional<std::size_t> found, const Event** last) {
+        if (found && (*last == nullptr || event(*found).begin > (*last)->begin))
+          *last = &event(*found);
+        return found ? 1 : 0;
+      };
+      const auto forward = index_.forward(tie.copy, i);
+      if (forward && (first_forward == nullptr || event(*forward).begin < first_forward->begin))
+        first_forward = &event(*forward);
+      later(index_.last_backward(tie.copy, i), &sent);
+      backwards += later(index_.last_backward(tie.owner, i), &taken);
+    }
+    if (first_forward != nullptr) accounts_.hold(tie.copy, tie.bytes, 0, first_forward->begin);
+    if (sent == nullptr || taken == nullptr || tie.owner > tie.copy) return;
+    const bool is_first = backwards == 1 && !costs_.gradients_at_start;
+    accounts_.hold(tie.owner,
+                   is_first ? tie.bytes
+                            : std::max<Bytes>(0, tie.bytes - transient_backward(*taken, tie.owner)),
+                   taken->begin, taken->end);
+    if (costs_.transfer_mode != TransferMode::Pull)
+      accounts_.hold(tie.owner, tie.bytes, sent->end, taken->begin);
   }
 
   struct Sent {

@@ -15,6 +15,7 @@
 #include "trestle/simulate/memory.h"
 #include "trestle/simulate/over_hosts.h"
 #include "trestle/simulate/step_timeline.h"
+#include "trestle/simulate/tie_messages.h"
 
 namespace trestle::simulate {
 namespace {
@@ -52,6 +53,18 @@ void check_network(const Network& network, const Costs& costs) {
                           " stages, costs for ", costs.stages.size()));
 }
 
+void check_ties(const Costs& costs) {
+  const int stages = static_cast<int>(costs.stages.size());
+  for (const TieCost& tie : costs.ties) {
+    check_time(tie.seconds, "a tied parameter's message");
+    if (std::min(tie.owner, tie.copy) < 0 || std::max(tie.owner, tie.copy) >= stages ||
+        tie.owner == tie.copy || tie.bytes < 0)
+      throw UsageError(text("a tied parameter of ", tie.bytes, " bytes, owned by stage ", tie.owner,
+                            " and copied by stage ", tie.copy, " of ", stages),
+                       {.hint = "Give two different stages, counted from 0, and the bytes."});
+  }
+}
+
 void check(const Schedule& schedule, const Costs& costs) {
   if (!schedule.lowered()) {
     throw UsageError(text("schedule '", schedule.name, "' has no communication yet"),
@@ -87,6 +100,7 @@ void check(const Schedule& schedule, const Costs& costs) {
   }
   for (std::size_t route = 0; route < costs.routes.size(); ++route)
     check_time(costs.routes[route].seconds, text("route ", route));
+  check_ties(costs);
   if (costs.network) check_network(*costs.network, costs);
 }
 
@@ -96,9 +110,10 @@ class Simulator {
       : schedule_(schedule),
         costs_(costs),
         routes_(schedule),
-        order_(schedule.ranks.size(), transfers() + 1),
+        order_(schedule.ranks.size(), transfers() + 1 + costs.ties.size()),
         arrived_(transfers(), not_yet),
         times_(schedule, costs),
+        ties_(schedule, costs),
         norms_to_come_(times_.norms()) {
     for (const auto& route : schedule_.routes) inside_.push_back(within_rank(schedule_, route));
   }
@@ -164,6 +179,13 @@ class Simulator {
     return true;
   }
 
+  // The items that ranks wait for: the transfers, the last norm, the ties' gradients.
+  bool await_ties(std::size_t rank, std::size_t next, double* time) {
+    const auto missing = ties_.await(rank, next, time);
+    if (missing) order_.wait(transfers() + 1 + *missing, static_cast<int>(rank));
+    return !missing;
+  }
+
   void note_norm(const Action& action, double end) {
     if (action.kind != Kind::Norm) return;
     norms_end_ = std::max(norms_end_, end);
@@ -215,7 +237,7 @@ class Simulator {
       }
       double begin = free;
       if (!await_inputs(action, static_cast<int>(rank), &begin) ||
-          !await_norms(action, static_cast<int>(rank), &begin))
+          !await_norms(action, static_cast<int>(rank), &begin) || !await_ties(rank, next, &begin))
         return;
       const double end = begin + times_.of(action);
       events_[rank].push_back({static_cast<int>(rank), action, begin, end});
@@ -223,6 +245,8 @@ class Simulator {
       if (is_send(action.kind)) send(action, begin);
       note_norm(action, end);
       hand_over_inside(action, end);
+      for (const std::size_t tie : ties_.sent_by(rank, next, end))
+        order_.wake(transfers() + 1 + tie);
     }
   }
 
@@ -258,6 +282,7 @@ class Simulator {
   schedule::WalkOrder order_;
   std::vector<double> arrived_;  // for each transfer its time of arrival
   ActionTimes times_;
+  TieMessages ties_;
   int norms_to_come_ = 0;                      // NORMs that have not run
   double norms_end_ = 0;                       // of those that have run
   std::vector<bool> inside_;                   // for each route: whether it stays on one rank

@@ -22,6 +22,7 @@
 #include "trestle/train/data_sets/find_data.h"
 #include "trestle/train/example_check.h"
 #include "trestle/train/initial_weights.h"
+#include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/layer_costs.h"
 #include "trestle/train/loss_memory.h"
 #include "trestle/train/optimizers/parameter_groups.h"
@@ -54,7 +55,9 @@ DataOnPaper look_at_data(const recipe::Recipe& recipe, const UserParts& own) {
     if (!set.usual_input) throw;
     const std::vector<std::int64_t> sizes = set.usual_input(recipe);
     data.missing = split(error.what(), '\n')[0];
-    data.example = at::zeros({1}).expand(sizes).unsqueeze(0);
+    const bool tokens = set.predicts == Predicts::Token;
+    data.example = at::zeros({1}, tokens ? at::kLong : at::kFloat).expand(sizes).unsqueeze(0);
+    if (tokens) data.sample.target = data.example[0];
     return data;
   }
   check_examples(found, opened);
@@ -71,6 +74,7 @@ DataOnPaper look_at_data(const recipe::Recipe& recipe, const UserParts& own) {
 constexpr double small_area = 96 * 96;
 constexpr double large_area = 192 * 192;
 constexpr std::int64_t few_examples = 4;
+constexpr std::int64_t long_row = 256;  // tokens
 
 // The sizes of an image of about this area with the same proportions. They are multiples of 32,
 // which nets with five halvings need.
@@ -128,6 +132,7 @@ class Samples {
         if (!is_misfit(error)) throw;  // a net for pictures of one size
       }
     }
+    if (is_long_row(example)) return by_tokens(example, count);
     if (count <= few_examples) return measure(example, count);
     return plan::extrapolate(measure(example, few_examples / 2), few_examples / 2,
                              measure(example, few_examples), few_examples,
@@ -138,8 +143,9 @@ class Samples {
   plan::LayerProfile measure(const at::Tensor& example, std::int64_t count) const {
     std::vector<std::int64_t> sizes = example.sizes().vec();
     sizes[0] = count;
-    const at::Tensor inputs =
-        pipeline::in_memory_format({at::rand(sizes)}, memory_format_of(recipe_))[0];
+    const at::Tensor values =
+        example.is_floating_point() ? at::rand(sizes) : example.expand(sizes).clone();
+    const at::Tensor inputs = pipeline::in_memory_format({values}, memory_format_of(recipe_))[0];
     const precision::Autocast autocast(precision_.precision);
     plan::LayerProfile profile = profile_layers(model_, {inputs}, device_);
     for (plan::LayerCost& cost : profile.layers) {
@@ -168,6 +174,20 @@ class Samples {
                                                      : sizes_of_picture(example, large_area));
     return plan::extrapolate(small, small_size, large, large_size,
                              static_cast<double>(count) * places_of(example.sizes()));
+  }
+
+  // A row of tokens for a core of attention whose memory grows with the tokens, not their square.
+  bool is_long_row(const at::Tensor& example) const {
+    return is_transformer(recipe_) && example.dim() == 2 && example.size(1) >= long_row &&
+           recipe_.transformer.attention == "fused";
+  }
+
+  // Extrapolates from two parts of a row. The attention's share of the time grows faster.
+  plan::LayerProfile by_tokens(const at::Tensor& example, std::int64_t count) const {
+    const std::int64_t small = example.size(1) / 8, large = example.size(1) / 4;
+    return plan::extrapolate(measure(example.narrow(1, 0, small), 1), static_cast<double>(small),
+                             measure(example.narrow(1, 0, large), 1), static_cast<double>(large),
+                             static_cast<double>(count * example.size(1)));
   }
 
   const recipe::Recipe& recipe_;
@@ -275,6 +295,7 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   const at::Device device = device_to_measure_on(recipe, devices);
   make_layers(model, memory_format_of(recipe));
   check_parameter_names(recipe, model.named_parameters());
+  freeze_named(recipe, model.named_parameters());
   check_example(recipe, model, loss_of(recipe, user_parts), data.sample);
   std::optional<precision::SlowPrecision> slow;
   if (!device.is_cuda()) {
@@ -293,6 +314,7 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   costs.profile.loss_memory =
       loss_memory(loss_of(recipe, user_parts), costs.profile, largest_micro_batch_of(recipe),
                   data.sample.target, device);
+  set_loss_memory(loss_of(recipe, user_parts), &costs);
   const std::vector<int> balance = cut_of(recipe, costs);
   const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);
   const CutPrediction prediction = predict_cut(recipe, costs, balance, user_parts);

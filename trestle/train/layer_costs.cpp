@@ -1,6 +1,7 @@
 #include "trestle/train/layer_costs.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "trestle/base/counted.h"
@@ -15,6 +16,7 @@
 #include "trestle/simulate/simulate.h"
 #include "trestle/train/loss_memory.h"
 #include "trestle/train/optimizer_peaks.h"
+#include "trestle/train/optimizers/parameter_groups.h"
 #include "trestle/train/progress/progress.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/shard_traffic.h"
@@ -46,7 +48,7 @@ Bytes parameter_bytes(const nn::Layer& layer) {
   return bytes;
 }
 
-// Tied layers share a parameter, and the profile counts it once.
+// A tied parameter counts in its owner's layer alone.
 void check_layers(const recipe::Recipe& recipe, const plan::LayerProfile& profile,
                   const nn::Layers& model) {
   const auto& layers = model.graph().layers;
@@ -68,6 +70,20 @@ void check_layers(const recipe::Recipe& recipe, const plan::LayerProfile& profil
                   format_bytes(profile.layers[i].parameters), " of weights there and ",
                   format_bytes(held), " in the model"));
   }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    Bytes frozen = 0;
+    for (const at::Tensor& parameter : layers[i].parameters())
+      if (!parameter.requires_grad()) frozen += static_cast<Bytes>(parameter.nbytes());
+    if (profile.layers[i].frozen != frozen)
+      refuse(text("layer ", i, ", '", layers[i].name, "', has ",
+                  format_bytes(profile.layers[i].frozen), " of frozen weights there and ",
+                  format_bytes(frozen), " in the model"));
+  }
+  std::set<std::pair<int, std::string>> tied;
+  for (const auto& tie : model.graph().ties) tied.insert(nn::owner_of(model.graph(), tie));
+  if (profile.ties.size() != tied.size() && profile.together.empty())
+    refuse(text("it has ", counted(std::ssize(profile.ties), "tied parameter"), ", the model ",
+                tied.size()));
 }
 
 // Times and bytes are valid for one micro-batch size and one memory format only.
@@ -117,11 +133,16 @@ void count_optimizer_step(const recipe::Recipe& recipe, const nn::Layers& model,
   for (const nn::Layer& layer : model.graph().layers) {
     Bytes largest = 0;
     for (const at::Tensor& parameter : layer.parameters())
-      largest = std::max(largest, static_cast<Bytes>(parameter.nbytes()));
+      if (parameter.requires_grad())
+        largest = std::max(largest, static_cast<Bytes>(parameter.nbytes()));
     costs->largest.push_back(largest);
     costs->sizes.step_transients.push_back(
         step_temporaries * bytes_during_optimizer_step(recipe, largest, largest).largest);
   }
+}
+
+void set_loss_memory(const nn::Loss& loss, LayerCosts* costs) {
+  if (loss.kind != nn::Loss::Kind::WholeBatch) costs->sizes.loss_memory = 1 + costs->profile.loss_memory;
 }
 
 LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
@@ -129,6 +150,7 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
   check_training(recipe, user_parts);
   const std::vector<Device> devices = open_devices(recipe);
   const nn::Layers model = make_model(recipe, own);
+  freeze_named(recipe, model.named_parameters());
   const Task task = make_task(recipe, progress, user_parts);
   const at::MemoryFormat format = memory_format_of(recipe);
   for (const auto& layer : model.graph().layers) layer.to(format);
@@ -149,6 +171,7 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
   result.profile.loss_memory =
       loss_memory(task.loss, result.profile, result.examples,
                   batch.targets.defined() ? batch.targets[0] : batch.targets, devices[0].torch);
+  set_loss_memory(task.loss, &result);
   result.profile.examples = result.examples;
   result.profile.memory_format = format_name(recipe);
   return result;
@@ -159,12 +182,14 @@ LayerCosts costs_of_profile(const recipe::Recipe& recipe, plan::LayerProfile pro
   check_training(recipe, user_parts);
   const std::vector<Device> devices = planned_devices(recipe.devices.use);
   const nn::Layers model = make_model(recipe, own);
+  freeze_named(recipe, model.named_parameters());
   check_layers(recipe, profile, model);
   LayerCosts result = costs_without_layers(recipe, devices, micro_batches_of(recipe));
   count_optimizer_step(recipe, model, &result);
   result.examples = largest_micro_batch_of(recipe);
   check_measured_with(recipe, profile, result.examples);
   result.profile = std::move(profile);
+  set_loss_memory(loss_of(recipe, user_parts), &result);
   return result;
 }
 
@@ -184,14 +209,30 @@ static void size_stages(const recipe::Recipe& recipe, const LayerCosts& costs,
   std::size_t layer = 0;
   for (std::size_t s = 0; s < sized->stages.size(); ++s) {
     std::vector<LayerBytes> layers;
+    // Without copies of tied parameters, which have no optimizer state.
+    Bytes trained = 0, frozen = 0;
     for (int i = 0; i < balance.at(s); ++i, ++layer) {
       const auto& one = costs.profile.layers.at(layer);
+      trained += one.trained();
+      frozen += one.frozen;
       if (one.parameters > 0) layers.push_back({.name = one.name, .bytes = one.parameters});
     }
     auto& cost = sized->stages[s];
     size_sharded_state(
-        recipe, {.trained = cost.gradients, .largest_unit = largest_unit(recipe.mesh, layers)},
+        recipe,
+        {.trained = trained, .largest_unit = largest_unit(recipe.mesh, layers), .frozen = frozen},
         costs.sizes.optimizer_states, costs.sizes.micro_batches, &cost);
+  }
+}
+
+// In one process without replicas a copy shares the memory of an earlier owner on the same device.
+static void share_copies(const recipe::Recipe& recipe, simulate::Costs* costs) {
+  if (recipe.mesh.parts() > 1 || recipe.mesh.pipeline > 1) return;
+  for (const simulate::TieCost& tie : costs->ties) {
+    const auto owner = static_cast<std::size_t>(tie.owner);
+    const auto copy = static_cast<std::size_t>(tie.copy);
+    if (owner < copy && costs->device_of_stage.at(owner) == costs->device_of_stage.at(copy))
+      costs->stages[copy].persistent -= tie.bytes;
   }
 }
 
@@ -201,8 +242,10 @@ plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& cost
   plan::CutCosts cut =
       plan::costs_of_cut(costs.profile, balance,
                          {.optimizer_states = costs.sizes.optimizer_states,
-                          .whole_batch_loss_over = whole ? costs.sizes.micro_batches : 0});
+                          .whole_batch_loss_over = whole ? costs.sizes.micro_batches : 0,
+                          .additive_loss_memory = costs.profile.loss_memory});
   cut.costs.device_of_stage = device_numbers(costs);
+  share_copies(recipe, &cut.costs);
   if (is_on_cpu(costs) || !stages_apart(recipe.mesh))
     cut.costs.concurrency = simulate::Concurrency::OneThread;
   size_stages(recipe, costs, balance, &cut.costs);
@@ -244,10 +287,10 @@ static std::vector<TrafficLayer> traffic_layers(const LayerCosts& costs, std::si
   std::vector<TrafficLayer> layers;
   for (std::size_t i = first; i < last; ++i) {
     const plan::LayerCost& layer = costs.profile.layers[i];
-    if (layer.parameters > 0) {
-      layers.push_back({.name = layer.name, .parameters = {layer.parameters}});
+    if (layer.trained() > 0) {
+      layers.push_back({.name = layer.name, .parameters = {layer.trained()}});
     } else if (layers.empty()) {
-      continue;  // its time counts for the first layer with parameters
+      continue;  // its time counts for the first layer with trained parameters
     }
     layers.back().forward += forward > 0 ? layer.forward / forward : 0;
     layers.back().backward += backward > 0 ? layer.backward / backward : 0;
@@ -317,7 +360,7 @@ CutPrediction predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
   std::size_t layer = 0;
   for (std::size_t stage = 0; stage < balance.size(); ++stage)
     for (int i = 0; i < balance[stage]; ++i, ++layer) {
-      stepped[stage].trained += costs.profile.layers.at(layer).parameters;
+      stepped[stage].trained += costs.profile.layers.at(layer).trained();
       stepped[stage].largest = std::max(stepped[stage].largest, costs.largest.at(layer));
     }
   add_optimizer_peaks(recipe, stepped, cut.costs, &step);

@@ -31,6 +31,9 @@ std::vector<int> device_numbers(const LayerCosts& costs);
 // Fills in what the optimizer's step needs for the layers of the model.
 void count_optimizer_step(const recipe::Recipe& recipe, const nn::Layers& model, LayerCosts* costs);
 
+// Takes the memory of an additive loss, LayerProfile::loss_memory, into the sizes.
+void set_loss_memory(const nn::Loss& loss, LayerCosts* costs);
+
 // Everything except the profile and the examples. One device may serve all stages of a balance that
 // the recipe sets.
 LayerCosts costs_without_layers(const recipe::Recipe& recipe, const std::vector<Device>& devices,

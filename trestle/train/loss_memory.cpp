@@ -11,6 +11,7 @@
 #include "trestle/device/device.h"
 #include "trestle/device/stream_event.h"
 #include "trestle/device/unlimited_budgets.h"
+#include "trestle/nn/token_loss.h"
 
 namespace trestle::train {
 namespace {
@@ -27,11 +28,15 @@ double output_elements(const plan::LayerProfile& profile, std::int64_t examples)
   return static_cast<double>(bytes) / sizeof(float) / static_cast<double>(examples);
 }
 
-// [1, classes, ...] for a target of classes, otherwise of the target's own sizes.
-std::vector<std::int64_t> output_sizes(const at::Tensor& target, std::int64_t classes) {
+// [1, classes, ...] for a target of classes, or [1, ..., classes] for tokens; otherwise of the
+// target's own sizes.
+std::vector<std::int64_t> output_sizes(const nn::Loss& loss, const at::Tensor& target,
+                                       std::int64_t classes) {
+  const bool last = loss.name == nn::token_cross_entropy().name;
   std::vector<std::int64_t> sizes = {1};
-  if (!target.is_floating_point()) sizes.push_back(classes);
+  if (!target.is_floating_point() && !last) sizes.push_back(classes);
   sizes.insert(sizes.end(), target.sizes().begin(), target.sizes().end());
+  if (!target.is_floating_point() && last) sizes.push_back(classes);
   return sizes;
 }
 
@@ -65,7 +70,8 @@ double loss_memory(const nn::Loss& loss, const plan::LayerProfile& profile, std:
     target = target.narrow(d, 0, std::min(target.size(d), longest_side));
   const at::AutoGradMode grad(true);
   try {
-    const at::Tensor output = at::rand(output_sizes(target, static_cast<std::int64_t>(classes)));
+    const at::Tensor output =
+        at::rand(output_sizes(loss, target, static_cast<std::int64_t>(classes)));
     return std::max(outputs_alone, measure_loss(loss, output, target.unsqueeze(0), device));
   } catch (const std::exception&) {
     return outputs_alone;  // an output of other sizes; a training tells whether it fits

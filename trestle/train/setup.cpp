@@ -19,6 +19,7 @@
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/deepspeed_checkpoint.h"
 #include "trestle/train/language/transformer_recipe.h"
+#include "trestle/train/optimizers/parameter_groups.h"
 #include "trestle/train/optimizers/recipe_optimizers.h"
 #include "trestle/train/optimizers/run_rate.h"
 #include "trestle/train/run_folder/environment.h"
@@ -148,6 +149,14 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
   if (std::find(known.begin(), known.end(), options.name) == known.end())
     throw_unknown("model", options.name, known);
   return checked(models::make_model(options));
+}
+
+nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnModels& own) {
+  nn::Layers model = make_model(recipe, own);
+  const NamedTensors parameters = model.named_parameters();
+  check_parameter_names(recipe, parameters);
+  freeze_named(recipe, parameters);
+  return model;
 }
 
 // The pipeline refuses it too; this message names the recipe field and the flag.

@@ -46,6 +46,9 @@ void check_names_of_layers(const recipe::Recipe& recipe, const nn::Layers& model
 // the names that [mesh] and [pipeline] give: check_names_of_layers().
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own);
 
+// The same, with the parameters frozen that 'frozen' in [optimizer] names.
+nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnModels& own);
+
 // The parts of a pipeline besides the recipe, the model and the devices.
 struct PipelineParts {
   nn::Values sample = {};           // needed where the balance is measured

@@ -45,13 +45,15 @@ void size_units(const recipe::Recipe& recipe, const StageParameters& stage, int 
   const Bytes trained = stage.trained;
   const Bytes shard = (trained + recipe.mesh.shard - 1) / recipe.mesh.shard;
   const bool keeps = reshard_ranks(recipe.mesh) == 1;
-  const Bytes unit = std::min(trained, stage.largest_unit);
-  cost->persistent -= (1 + states) * (trained - shard);
-  cost->gradients += shard + 2 * unit + (keeps ? trained : 2 * unit);
+  const Bytes frozen_shard = (stage.frozen + recipe.mesh.shard - 1) / recipe.mesh.shard;
+  const Bytes unit = std::min(trained + stage.frozen, stage.largest_unit);
+  cost->persistent -= (1 + states) * (trained - shard) + stage.frozen - frozen_shard;
+  cost->gradients +=
+      shard + 2 * std::min(trained, unit) + (keeps ? trained + stage.frozen : 2 * unit);
   // Only the last backward of a step reduces and frees gradients.
   if (micro_batches == 1 && recipe.train.accumulate == 1) cost->gradients -= trained;
   if (!recipe.mesh.offload) return;
-  cost->persistent -= (1 + states) * shard;
+  cost->persistent -= (1 + states) * shard + frozen_shard;
   cost->gradients -= shard;
 }
 

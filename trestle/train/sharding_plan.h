@@ -41,10 +41,11 @@ Bytes largest_unit(const recipe::Recipe::Mesh& mesh, const std::vector<LayerByte
 std::vector<bool> unit_begins(const recipe::Recipe::Mesh& mesh,
                               const std::vector<LayerBytes>& layers);
 
-// The bytes of the parameters that one stage trains.
+// The bytes of a stage's parameters.
 struct StageParameters {
   Bytes trained = 0;
   Bytes largest_unit = 0;
+  Bytes frozen = 0;
 };
 
 // Changes the cost of a stage that one process trains to the cost of one rank under [mesh]:

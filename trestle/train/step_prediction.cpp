@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -24,6 +25,7 @@ namespace {
 // Numbers of a stage that only its ranks have.
 struct StageNumbers {
   SteppedBytes bytes;
+  Bytes frozen = 0;
   Bytes largest_unit = 0;
   int units = 1;
   MessageCost message;
@@ -59,22 +61,41 @@ MessageCost time_messages(const comm::Group& group, at::Device device, Bytes byt
           .seconds_per_byte = std::max(0.0, fastest(elements) - latency) / sent};
 }
 
-// The stage's layers with parameters. The same work in each of them is assumed.
-std::vector<TrafficLayer> layers_of_stage(const Pipeline& pipeline, const nn::Graph& graph,
-                                          int stage) {
+// The layers of a stage.
+std::span<const nn::Layer> layers_of(const Pipeline& pipeline, const nn::Graph& graph, int stage) {
   const auto& balance = pipeline.balance();
-  std::size_t layer = 0;
+  std::size_t first = 0;
   for (int before = 0; before < stage; ++before)
-    layer += static_cast<std::size_t>(balance[static_cast<std::size_t>(before)]);
+    first += static_cast<std::size_t>(balance[static_cast<std::size_t>(before)]);
+  return std::span(graph.layers)
+      .subspan(first, static_cast<std::size_t>(balance[static_cast<std::size_t>(stage)]));
+}
+
+// The stage's layers with trained parameters. The same work in each of them is assumed. A tied
+// parameter belongs to its owner's layer alone.
+std::vector<TrafficLayer> trained_layers(std::span<const nn::Layer> all) {
   std::vector<TrafficLayer> layers;
-  for (int i = 0; i < balance[static_cast<std::size_t>(stage)]; ++i, ++layer) {
-    TrafficLayer one{.name = graph.layers[layer].name};
-    for (const auto& [name, parameter] : graph.layers[layer].named_parameters())
-      one.parameters.push_back(static_cast<Bytes>(parameter.nbytes()));
+  for (const nn::Layer& layer : all) {
+    TrafficLayer one{.name = layer.name};
+    for (const auto& [name, parameter] : layer.named_parameters())
+      if (parameter.requires_grad())
+        one.parameters.push_back(static_cast<Bytes>(parameter.nbytes()));
     if (one.bytes() > 0) layers.push_back(std::move(one));
   }
   for (TrafficLayer& one : layers)
     one.forward = one.backward = 1 / static_cast<double>(layers.size());
+  return layers;
+}
+
+// The stage's layers with parameters, trained or frozen.
+std::vector<LayerBytes> layers_with_bytes(std::span<const nn::Layer> all) {
+  std::vector<LayerBytes> layers;
+  for (const nn::Layer& layer : all) {
+    Bytes bytes = 0;
+    for (const at::Tensor& parameter : layer.parameters())
+      bytes += static_cast<Bytes>(parameter.nbytes());
+    if (bytes > 0) layers.push_back({.name = layer.name, .bytes = bytes});
+  }
   return layers;
 }
 
@@ -93,18 +114,19 @@ comm::Group timed_group(const RunRanks& ranks, const std::optional<RunNetwork>& 
 }
 
 StageNumbers numbers_of_stage(const recipe::Recipe& recipe, Pipeline& pipeline, int stage,
-                              const std::vector<TrafficLayer>& layers, const comm::Group& timed) {
+                              const std::vector<LayerBytes>& layers, const comm::Group& timed) {
   StageNumbers numbers;
   numbers.on_cpu = pipeline.device(stage).torch.is_cpu();
   for (const at::Tensor& parameter : pipeline.stage_parameters(stage)) {
     const auto bytes = static_cast<Bytes>(parameter.nbytes());
-    if (parameter.requires_grad()) numbers.bytes.trained += bytes;
+    if (!parameter.requires_grad()) {
+      numbers.frozen += bytes;
+      continue;
+    }
+    numbers.bytes.trained += bytes;
     numbers.bytes.largest = std::max(numbers.bytes.largest, bytes);
   }
-  std::vector<LayerBytes> named;
-  for (const TrafficLayer& layer : layers)
-    named.push_back({.name = layer.name, .bytes = layer.bytes()});
-  numbers.largest_unit = largest_unit(recipe.mesh, named);
+  numbers.largest_unit = largest_unit(recipe.mesh, layers);
   if (units_of(recipe.mesh).kind == UnitChoiceOfRecipe::Kind::Layers)
     numbers.units = std::max(1, static_cast<int>(layers.size()));
   else if (numbers.largest_unit > 0)
@@ -124,10 +146,12 @@ std::vector<StageFacts> facts_of_stages(const recipe::Recipe& recipe, Pipeline& 
   const comm::Group timed = ranks.replicas() > 1 ? timed_group(ranks, network) : comm::Group();
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
     if (!pipeline.has_stage(stage)) continue;
-    const std::vector<TrafficLayer> layers = layers_of_stage(pipeline, graph, stage);
+    const std::span<const nn::Layer> layers = layers_of(pipeline, graph, stage);
     std::vector<Layer> packed;
-    for (const TrafficLayer& layer : layers) packed.emplace_back(layer.name, layer.parameters);
-    rows.emplace_back(stage, numbers_of_stage(recipe, pipeline, stage, layers, timed), packed);
+    for (const TrafficLayer& layer : trained_layers(layers))
+      packed.emplace_back(layer.name, layer.parameters);
+    rows.emplace_back(
+        stage, numbers_of_stage(recipe, pipeline, stage, layers_with_bytes(layers), timed), packed);
   }
   std::vector<StageFacts> all(static_cast<std::size_t>(pipeline.stage_count()));
   const auto gathered = ranks.gather(std::pair(ranks.replica(), rows));
@@ -248,7 +272,10 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
       auto& cost = prediction.costs.stages[stage];
       const Bytes trained = stages[stage].bytes.trained;
       cost.persistent += trained * states;
-      size_sharded_state(recipe, {.trained = trained, .largest_unit = stages[stage].largest_unit},
+      size_sharded_state(recipe,
+                         {.trained = trained,
+                          .largest_unit = stages[stage].largest_unit,
+                          .frozen = stages[stage].frozen},
                          states, micro_batches, &cost);
     }
     // Batches after the first one of a step add to existing gradients, and the buffers of

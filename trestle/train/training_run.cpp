@@ -15,6 +15,7 @@
 #include "trestle/schedule/optimizer_steps.h"
 #include "trestle/train/deepspeed_checkpoint.h"
 #include "trestle/train/language/model_files.h"
+#include "trestle/train/language/model_flops.h"
 #include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/nonfinite_data.h"
 #include "trestle/train/run_folder/environment.h"
@@ -63,6 +64,8 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
   state_.seed = static_cast<std::uint64_t>(setup_.recipe.train.seed);
   state_.recipe_hash = recipe::recipe_hash(setup_.recipe);
   data_content_ = static_cast<double>(setup_.task.training->dataset().content_hash() >> 11);
+  if (!hooks.models.contains(setup_.recipe.model.name))
+    flops_per_token_ = flops_per_token(setup_.recipe);
   if (resumed == nullptr) setup_.check_metric();
   setup_.first.reset();
 }
@@ -360,6 +363,8 @@ void TrainingRun::close_epoch(EpochReport& report) {
   report.training_loss = epoch_.loss_weight > 0 ? epoch_.loss_sum / epoch_.loss_weight : 0;
   report.metric_name = setup_.task.metric_name;
   report.tokens_per_example = tokens_of_example(setup_.recipe);
+  report.flops_per_token = flops_per_token_;
+  report.peak_flops = 1e12 * setup_.recipe.train.peak_tflops;
   report.synthetic_data = !setup_.task.synthetic.empty();
   report.learning_rate = updater_.last_learning_rate();
   report.examples_per_second =
@@ -527,6 +532,8 @@ void TrainingRun::report_batch(const data::Batch& batch, double loss) {
                    .loss = loss,
                    .examples_per_second = seconds > 0 ? before / seconds : 0,
                    .tokens_per_example = tokens_of_example(setup_.recipe),
+                   .flops_per_token = flops_per_token_,
+                   .peak_flops = 1e12 * setup_.recipe.train.peak_tflops,
                    .learning_rate = updater_.learning_rate_at(place())},
                   {.training = std::min(steps - epoch_.batches, all.training)}, all);
 }

@@ -99,7 +99,8 @@ class TrainingRun {
   std::optional<Checkpointer> checkpointer_;
 
   checkpoint::TrainState state_;
-  double data_content_ = 0;  // 53 bits of Dataset::content_hash(), which JSON stores exactly
+  double flops_per_token_ = 0;  // of language models
+  double data_content_ = 0;     // 53 bits of Dataset::content_hash(), which JSON stores exactly
   Epoch epoch_;
   schedule::Timeline measured_;
   EpochPicture picture_;

@@ -8,6 +8,7 @@
 #include "trestle/base/text.h"
 #include "trestle/optim/options/optimizer_options.h"
 #include "trestle/train/data_sets/data_set.h"
+#include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/optimizers/run_rate.h"
 
 namespace trestle::train {
@@ -80,6 +81,8 @@ std::string why_elsewhere(const Recipe& recipe, const Field& field) {
   if (name == "model.weights_strict" && recipe.model.weights.empty()) return "without 'weights'";
   if (name == "pipeline.backward_order" && recipe.pipeline.schedule != "gpipe")
     return text("for the schedule '", recipe.pipeline.schedule, "'");
+  if (name == "train.peak_tflops" && !is_transformer(recipe))
+    return "for models other than language models";
   if (name == "train.min_delta" && recipe.train.patience == 0) return "without 'patience'";
   return "";
 }

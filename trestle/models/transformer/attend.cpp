@@ -93,6 +93,12 @@ std::string to_word(AttentionCore core) {
   return core == AttentionCore::Fused ? "fused" : "written";
 }
 
+std::string operator_of(AttentionCore core, c10::DeviceType device) {
+  if (core == AttentionCore::Written) return "softmax of products";
+  return device == c10::DeviceType::CUDA ? "scaled_dot_product_attention"
+                                         : "_scaled_dot_product_flash_attention_for_cpu";
+}
+
 at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                   const AttendOptions& options) {
   const bool alone = queries.size(2) == 1 && options.dropout == 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceType.h>
 
 #include <cstdint>
 #include <string>
@@ -18,6 +19,9 @@ enum class AttentionCore {
 // "fused" or "written". Throws UsageError for another word.
 AttentionCore parse_attention_core(std::string_view word);
 std::string to_word(AttentionCore core);
+
+// The operator that computes a core on a type of device: "softmax of products" for Written.
+std::string operator_of(AttentionCore core, c10::DeviceType device);
 
 struct AttendOptions {
   AttentionCore core = AttentionCore::Fused;

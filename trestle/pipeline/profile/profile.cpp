@@ -127,25 +127,29 @@ void raise_bytes(simulate::Costs& costs, const simulate::Costs& least) {
 // The simulator counts on it, with room for a description.
 static_assert(simulate::in_first_part_on_cpu + 1024 <= Bytes{most_first_part_bytes});
 
-// Times one message of each route between two devices of this process, as a channel copies it.
+// Times one message between two devices of this process, as a channel copies it.
+double time_copy(Bytes bytes, at::Device from, at::Device to) {
+  const at::Tensor message =
+      at::empty({bytes}, at::TensorOptions().device(from).dtype(at::kByte)).fill_(1);
+  to_device(message, to);
+  device::synchronize(to);
+  const Stopwatch watch;
+  to_device(message, to);
+  device::synchronize(to);
+  return watch.seconds();
+}
+
 void measure_routes(const PartitionedModel& model, simulate::Costs& costs) {
-  for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
-    if (!model.stages.has(model.cut.routes[r].from_stage) ||
-        !model.stages.has(model.cut.routes[r].to_stage))
-      continue;
-    const at::Device from = model.stages[model.cut.routes[r].from_stage].device();
-    const at::Device to = model.stages[model.cut.routes[r].to_stage].device();
-    if (from == to || costs.routes[r].bytes == 0) continue;
-    const at::Tensor message =
-        at::empty({costs.routes[r].bytes}, at::TensorOptions().device(from).dtype(at::kByte))
-            .fill_(1);
-    to_device(message, to);
-    device::synchronize(to);
-    const Stopwatch watch;
-    to_device(message, to);
-    device::synchronize(to);
-    costs.routes[r].seconds = watch.seconds();
-  }
+  const auto measure = [&](const schedule::Route& route, Bytes bytes, double& seconds) {
+    if (!model.stages.has(route.from_stage) || !model.stages.has(route.to_stage)) return;
+    const at::Device from = model.stages[route.from_stage].device();
+    const at::Device to = model.stages[route.to_stage].device();
+    if (from != to && bytes > 0) seconds = time_copy(bytes, from, to);
+  };
+  for (std::size_t r = 0; r < model.cut.routes.size(); ++r)
+    measure(model.cut.routes[r], costs.routes[r].bytes, costs.routes[r].seconds);
+  for (std::size_t i = 0; i < model.cut.ties.size(); ++i)
+    measure(model.cut.ties[i].route, costs.ties[i].bytes, costs.ties[i].seconds);
 }
 
 // Which stages share a device, and whether one thread runs all ranks.
@@ -209,6 +213,8 @@ simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch&
   simulate::Costs costs;
   costs.stages.resize(model.cut.stages.size());
   costs.routes.resize(model.cut.routes.size());
+  for (const StageTie& tie : model.cut.ties)
+    costs.ties.push_back({.owner = tie.route.from_stage, .copy = tie.route.to_stage});
   costs.transfer_mode =
       exchange.over_ranks() ? simulate::TransferMode::Prefetch : simulate::TransferMode::Pull;
   if (!exchange.over_ranks()) describe_devices(model, costs);

@@ -156,8 +156,28 @@ class LayerMeter {
                               .parameters = bytes_of(layer.parameters()),
                               .buffers = bytes_of(layer.buffers())});
     plan::LayerCost& cost = profile.layers.back();
+    for (const at::Tensor& parameter : layer.parameters())
+      if (!parameter.requires_grad()) cost.frozen += bytes_of({parameter});
+    add_ties_of_owner(index, profile);
     measure_time(index, cost);
     measure_memory(index, cost, profile);
+  }
+
+  // The parameters of a layer that exists, with the other layers that use them.
+  void add_ties_of_owner(int index, plan::LayerProfile& profile) const {
+    std::map<std::string, std::vector<int>> users;  // by the parameter's name
+    for (const auto& tie : graph_.ties) {
+      const auto [owner, parameter] = nn::owner_of(graph_, tie);
+      if (owner == index) users[parameter].push_back(tie.layer);
+    }
+    for (const auto& [name, parameter] :
+         graph_.layers[static_cast<std::size_t>(index)].named_parameters()) {
+      if (const auto found = users.find(name); found != users.end())
+        profile.ties.push_back({.owner = index,
+                                .users = found->second,
+                                .bytes = bytes_of({parameter}),
+                                .frozen = !parameter.requires_grad()});
+    }
   }
 
   // The first round warms up. The faster of the other two counts.

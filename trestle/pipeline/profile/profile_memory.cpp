@@ -188,6 +188,18 @@ class MemoryProfile {
     }
   }
 
+  // A copy of a tied parameter may share the owner's memory.
+  void describe_ties() const {
+    for (std::size_t i = 0; i < model_.cut.ties.size(); ++i) {
+      const schedule::Route& route = model_.cut.ties[i].route;
+      const at::Tensor& owner = model_.ties.owner(static_cast<int>(i));
+      const at::Tensor& copy = model_.ties.copy(static_cast<int>(i));
+      costs_.ties[i].bytes = std::max(bytes_of({owner}), bytes_of({copy}));
+      if (owner.defined() && copy.defined() && copy.is_alias_of(owner))
+        costs_.stages[static_cast<std::size_t>(route.to_stage)].persistent -= bytes_of({copy});
+    }
+  }
+
   // Over ranks: the sizes of all routes of this rank's stages, and more of those that leave them.
   void describe_routes() const {
     for (std::size_t r = 0; r < model_.cut.routes.size(); ++r) {
@@ -323,6 +335,7 @@ std::vector<ProfiledStage> profile_memory(PartitionedModel& model, const nn::Val
   profile.run_forwards(micro_batch, loss);
   profile.run_backwards();
   profile.describe_routes();
+  profile.describe_ties();
   return profile.take_profileds();
 }
 

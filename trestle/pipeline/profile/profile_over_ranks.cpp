@@ -30,10 +30,15 @@ struct RouteRow {
   std::int64_t route = 0;
   simulate::RouteCost cost = {};
 };
-// The rows of one rank's stages and of the routes that begin in them.
+struct TieRow {
+  std::int64_t tie = 0;
+  simulate::TieCost cost = {};
+};
+// The rows of one rank's stages and of the routes and ties that begin in them.
 struct Rows {
   std::vector<StageRow> stages;
   std::vector<RouteRow> routes;
+  std::vector<TieRow> ties;
 };
 
 Rows rows_of(const PartitionedModel& model, const simulate::Costs& own) {
@@ -48,6 +53,9 @@ Rows rows_of(const PartitionedModel& model, const simulate::Costs& own) {
   for (std::size_t r = 0; r < model.cut.routes.size(); ++r)
     if (model.stages.has(model.cut.routes[r].from_stage))
       rows.routes.push_back({static_cast<std::int64_t>(r), own.routes[r]});
+  for (std::size_t i = 0; i < own.ties.size(); ++i)
+    if (model.stages.has(own.ties[i].owner))
+      rows.ties.push_back({static_cast<std::int64_t>(i), own.ties[i]});
   return rows;
 }
 
@@ -83,32 +91,33 @@ double time_message(RankLink& link, const at::Tensor& message, int peer, Turn tu
 
 void measure_routes_between_ranks(const PartitionedModel& model, const StageExchange& exchange,
                                   simulate::Costs& costs) {
-  for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
-    const auto& ends = model.cut.routes[r];
+  const auto measure = [&](const schedule::Route& ends, Bytes bytes, double& seconds) {
     const bool sends = model.stages.has(ends.from_stage);
-    if (!exchange.crosses(r) || costs.routes[r].bytes == 0 ||
-        (!sends && !model.stages.has(ends.to_stage)))
-      continue;
+    const int first = exchange.rank_of(ends.from_stage), second = exchange.rank_of(ends.to_stage);
+    if (first == second || bytes == 0 || (!sends && !model.stages.has(ends.to_stage))) return;
     const int here = sends ? ends.from_stage : ends.to_stage;
-    const int there = sends ? ends.to_stage : ends.from_stage;
     const at::Tensor message =
-        at::empty({costs.routes[r].bytes},
-                  at::TensorOptions().device(model.stages[here].device()).dtype(at::kByte))
+        at::empty({bytes}, at::TensorOptions().device(model.stages[here].device()).dtype(at::kByte))
             .fill_(1);
-    costs.routes[r].seconds = time_message(exchange.link(), message, exchange.rank_of(there),
-                                           sends ? Turn::First : Turn::Second);
-  }
+    seconds = time_message(exchange.link(), message, sends ? second : first,
+                           sends ? Turn::First : Turn::Second);
+  };
+  for (std::size_t r = 0; r < model.cut.routes.size(); ++r)
+    measure(model.cut.routes[r], costs.routes[r].bytes, costs.routes[r].seconds);
+  for (std::size_t i = 0; i < model.cut.ties.size(); ++i)
+    measure(model.cut.ties[i].route, costs.ties[i].bytes, costs.ties[i].seconds);
 }
 
 simulate::Costs gather_costs(const PartitionedModel& model, const StageExchange& exchange,
                              const simulate::Costs& own) {
   const Rows rows = rows_of(model, own);
   const auto all = comm::all_gather_values(
-      exchange.link().group(), std::tuple(own.gradients_at_start, rows.stages, rows.routes));
+      exchange.link().group(),
+      std::tuple(own.gradients_at_start, rows.stages, rows.routes, rows.ties));
   simulate::Costs costs = own;
   std::vector<std::pair<std::size_t, std::int64_t>> device_of_stage(costs.stages.size());
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const auto& [gradients_at_start, stages, routes] = all[rank];
+    const auto& [gradients_at_start, stages, routes, ties] = all[rank];
     costs.gradients_at_start = costs.gradients_at_start || gradients_at_start;
     for (const StageRow& row : stages) {
       costs.stages.at(static_cast<std::size_t>(row.stage)) = row.cost;
@@ -116,6 +125,7 @@ simulate::Costs gather_costs(const PartitionedModel& model, const StageExchange&
     }
     for (const RouteRow& row : routes)
       costs.routes.at(static_cast<std::size_t>(row.route)) = row.cost;
+    for (const TieRow& row : ties) costs.ties.at(static_cast<std::size_t>(row.tie)) = row.cost;
   }
   std::map<std::pair<std::size_t, std::int64_t>, int> numbers;
   costs.device_of_stage.clear();

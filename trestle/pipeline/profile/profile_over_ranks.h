@@ -7,8 +7,8 @@
 // The profile of a pipeline over ranks.
 namespace trestle::pipeline {
 
-// Times one message of each route between ranks, there and back, from device to device: half of the
-// fastest round. All ranks call it, with the bytes of their routes in `costs`.
+// Times one message of each route and tie between ranks, there and back, from device to device:
+// half of the fastest round. All ranks call it, with the bytes of their routes and ties in `costs`.
 void measure_routes_between_ranks(const PartitionedModel& model, const StageExchange& exchange,
                                   simulate::Costs& costs);
 

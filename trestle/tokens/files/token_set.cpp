@@ -29,7 +29,8 @@ TokenSet::TokenSet(const fs::path& path, const std::string& split) {
   if (fs::is_directory(path)) paths = files_of_split(path, split);
   if (!fs::exists(path))
     throw UsageError(text(path.string(), ": there is no such folder of tokens"),
-                     {.hint = "`trestle text prepare` writes one."});
+                     {.hint = text("`trestle text prepare TEXT --tokenizer TOKENIZER --out ",
+                                   path.string(), "` writes one.")});
   if (paths.empty())
     throw UsageError(text(path.string(), ": has no token file '", split, "*.bin'"),
                      {.hint = "`trestle text prepare` writes them."});

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "trestle/base/error.h"
@@ -85,7 +86,14 @@ double moved(const LevelRow& row, int neighbours, const ShardReport& before,
 }
 
 // The times that the formulas of a level's messages give.
-double seconds_on_link(const LevelRow& row, double weights, const simulate::Link& link,
+// Bytes: of the trained weights, and of those that level Parameters gathers for a forward, and
+// again for a backward.
+struct SentWeights {
+  double trained = 0;
+  double forward = 0, backward = 0;
+};
+
+double seconds_on_link(const LevelRow& row, const SentWeights& weights, const simulate::Link& link,
                        int neighbours) {
   using simulate::CollectiveKind;
   const bool rows_share_hosts = row.replicate > 1 && row.shard > 1;
@@ -97,13 +105,15 @@ double seconds_on_link(const LevelRow& row, double weights, const simulate::Link
     columns[static_cast<std::size_t>(rank % row.shard)].push_back(host);
   }
   std::vector<simulate::Collective> all = {
-      traffic_of(CollectiveKind::AllReduce, weights / row.shard, columns)};
+      traffic_of(CollectiveKind::AllReduce, weights.trained / row.shard, columns)};
+  const bool shards_parameters = row.level == ShardLevel::Parameters;
   if (row.level != ShardLevel::None) {
-    all.push_back(traffic_of(CollectiveKind::ReduceScatter, weights, rows));
-    all.push_back(traffic_of(CollectiveKind::AllGather, weights, rows));
+    all.push_back(traffic_of(CollectiveKind::ReduceScatter, weights.trained, rows));
+    all.push_back(traffic_of(CollectiveKind::AllGather,
+                             shards_parameters ? weights.forward : weights.trained, rows));
   }
-  if (row.level == ShardLevel::Parameters && neighbours != 1)
-    all.push_back(traffic_of(CollectiveKind::AllGather, weights, rows));
+  if (shards_parameters && neighbours != 1)
+    all.push_back(traffic_of(CollectiveKind::AllGather, weights.backward, rows));
   double seconds = 0;
   for (const simulate::Collective& one : all)
     seconds += link.seconds(one.bytes / link.both_ways) + one.latencies * link.latency;
@@ -142,8 +152,12 @@ struct Trained {
   std::optional<PlainModel> plain = {};
   std::optional<Sharded> sharded = {};
 
-  std::vector<at::Tensor> parameters() const {
-    return sharded ? sharded->parameters() : plain->parameters();
+  // The trained parameters, or this rank's shards of them.
+  std::vector<at::Tensor> stepped() const {
+    if (sharded) return sharded->parameters();
+    std::vector<at::Tensor> all = plain->parameters();
+    std::erase_if(all, [](const at::Tensor& one) { return !one.requires_grad(); });
+    return all;
   }
   void forward_and_backward(const at::Tensor& input, bool even) {
     if (!sharded) return plain->forward(input).square().mean().backward();
@@ -179,9 +193,10 @@ LevelRow::Measured train(const LevelRow& row, const MakeNet& make_net,
   std::vector<std::int64_t> share(sizes.size() + 1);
   share[0] = options.batch / row.ranks + (world.rank() < options.batch % row.ranks ? 1 : 0);
   std::copy(sizes.begin(), sizes.end(), share.begin() + 1);
-  const at::Tensor input = at::rand(share).to(device);
+  const at::Tensor input =
+      (options.ids > 0 ? at::randint(options.ids, share, at::kLong) : at::rand(share)).to(device);
   Trained trained = make_level(row, make_net, options, world, device, parameters);
-  const auto optimizer = optim::make_optimizer(trained.parameters(), options.optimizer);
+  const auto optimizer = optim::make_optimizer(trained.stepped(), options.optimizer);
   LevelRow::Measured measured;
   std::vector<double> seconds;
   ShardReport first;
@@ -212,45 +227,106 @@ int optimizer_states(const optim::OptimizerOptions& optimizer) {
   return squares + (optimizer.momentum > 0 ? 1 : 0) + (optimizer.centered ? 1 : 0);
 }
 
+LevelsWeights weights_of(const nn::Layers& model) {
+  const nn::Graph graph = model.graph();
+  std::set<std::pair<int, std::string>> used_later;  // tied ones
+  bool trained_before = false;
+  LevelsWeights weights;
+  for (const auto& tie : graph.ties) used_later.insert(nn::owner_of(graph, tie));
+  for (std::size_t layer = 0; layer < graph.layers.size(); ++layer) {
+    const auto named = graph.layers[layer].named_parameters();
+    trained_before |= std::any_of(named.begin(), named.end(),
+                                  [](const auto& one) { return one.second.requires_grad(); });
+    for (const auto& [name, parameter] : named) {
+      if (parameter.requires_grad()) {
+        weights.trained += parameter.numel();
+        continue;
+      }
+      const auto bytes = static_cast<Bytes>(parameter.nbytes());
+      weights.frozen += parameter.numel();
+      weights.frozen_bytes += bytes;
+      if (!trained_before && !used_later.contains({static_cast<int>(layer), name}))
+        weights.frozen_first_bytes += bytes;
+    }
+  }
+  return weights;
+}
+
+namespace {
+
+// The bytes of a level's trained parameters, each: those that every rank holds, and those of which
+// it holds a share.
+struct PerParameter {
+  int whole = 0, divided = 0;
+
+  std::string words(const char* ranks) const {
+    if (divided == 0) return text(whole);
+    return whole == 0 ? text(divided, ranks) : text(whole, " + ", divided, ranks);
+  }
+};
+
+LevelRow::Formula formula_of(const LevelRow& row, const PerParameter& each,
+                             const LevelsWeights& weights, const LevelsOptions& options) {
+  const bool shards_parameters = row.level == ShardLevel::Parameters;
+  const auto frozen = static_cast<double>(weights.frozen_bytes);
+  const double trained = 4.0 * static_cast<double>(weights.trained);
+  const SentWeights sent{
+      .trained = trained,
+      .forward = trained + frozen,
+      .backward = trained + frozen - static_cast<double>(weights.frozen_first_bytes)};
+  LevelRow::Formula formula;
+  formula.rest = static_cast<double>(weights.trained) *
+                     (each.whole + static_cast<double>(each.divided) / row.shard) +
+                 (shards_parameters ? frozen / row.shard : frozen);
+  const double ring = simulate::share_in_ring(row.shard);
+  const double over_replicas = 2 * trained / row.shard * simulate::share_in_ring(row.replicate);
+  if (row.level == ShardLevel::None) {
+    formula.moved = 2 * trained * simulate::share_in_ring(row.replicate);
+  } else if (!shards_parameters) {
+    formula.moved = 2 * trained * ring + over_replicas;
+  } else {
+    // A backward may gather parameters from fewer ranks, or from none.
+    const bool keeps_near =
+        !options.reshard_after_forward.to_all() && neighbours_of(options) < row.shard;
+    const double again = keeps_near ? simulate::share_in_ring(neighbours_of(options)) : ring;
+    formula.moved = (trained + sent.forward) * ring + sent.backward * again + over_replicas;
+  }
+  if (options.link)
+    formula.link_seconds = seconds_on_link(row, sent, without_headers(*options.link),
+                                           options.reshard_after_forward.ranks());
+  return formula;
+}
+
+}  // namespace
+
 std::vector<LevelRow> levels_on_paper(std::int64_t parameters, const LevelsOptions& options) {
+  return levels_on_paper(LevelsWeights{.trained = parameters}, options);
+}
+
+std::vector<LevelRow> levels_on_paper(const LevelsWeights& weights, const LevelsOptions& options) {
   check_levels(options);
+  if (weights.trained < 1)
+    throw UsageError("the model has no trained parameters",
+                     {.hint = "Levels differ in gradients and optimizer state: train a layer."});
   const int n = options.ranks, states = 4 * optimizer_states(options.optimizer);
-  const double weights = 4.0 * static_cast<double>(parameters);
   std::vector<LevelRow> rows;
-  const auto add = [&](const char* name, const char* preset, ShardLevel level, int replicate,
-                       int shard, int whole, int divided, double passes) {
-    LevelRow row;
-    row.name = name, row.preset = preset, row.level = level;
+  const auto add = [&](const std::string& name, const char* preset, ShardLevel level, int replicate,
+                       int shard, PerParameter each) {
+    LevelRow row{.name = name, .preset = preset, .level = level};
     row.ranks = replicate * shard, row.replicate = replicate, row.shard = shard;
-    const char* const ranks = replicate > 1 ? "/S" : "/N";
-    row.per_parameter = divided == 0 ? text(whole)
-                        : whole == 0 ? text(divided, ranks)
-                                     : text(whole, " + ", divided, ranks);
-    row.formula.rest =
-        static_cast<double>(parameters) * (whole + static_cast<double>(divided) / shard);
-    row.formula.moved = level == ShardLevel::None
-                            ? 2 * weights * simulate::share_in_ring(replicate)
-                            : passes * weights * simulate::share_in_ring(shard) +
-                                  2 * weights / shard * simulate::share_in_ring(replicate);
-    // A backward gathers parameters from fewer ranks, or from none.
-    if (level == ShardLevel::Parameters && !options.reshard_after_forward.to_all() &&
-        neighbours_of(options) < shard)
-      row.formula.moved -= weights * (simulate::share_in_ring(shard) -
-                                      simulate::share_in_ring(neighbours_of(options)));
-    if (options.link)
-      row.formula.link_seconds = seconds_on_link(row, weights, without_headers(*options.link),
-                                                 options.reshard_after_forward.ranks());
+    row.per_parameter = each.words(replicate > 1 ? "/S" : "/N");
+    row.formula = formula_of(row, each, weights, options);
     rows.push_back(row);
   };
-  add("plain", "", ShardLevel::None, 1, 1, 8 + states, 0, 0);
-  add("DDP", "ddp.h", ShardLevel::None, n, 1, 8 + states, 0, 2);
-  add("ZeRO-1", "zero1.h", ShardLevel::OptimizerState, 1, n, 8, states, 2);
-  add("ZeRO-2", "zero2.h", ShardLevel::Gradients, 1, n, 4, 4 + states, 2);
-  add("ZeRO-3, FSDP", "fsdp.h", ShardLevel::Parameters, 1, n, 0, 8 + states, 3);
+  add("plain", "", ShardLevel::None, 1, 1, {8 + states, 0});
+  add("DDP", "ddp.h", ShardLevel::None, n, 1, {8 + states, 0});
+  add("ZeRO-1", "zero1.h", ShardLevel::OptimizerState, 1, n, {8, states});
+  add("ZeRO-2", "zero2.h", ShardLevel::Gradients, 1, n, {4, 4 + states});
+  add("ZeRO-3, FSDP", "fsdp.h", ShardLevel::Parameters, 1, n, {0, 8 + states});
   const int rows_of_mesh = options.replicate > 0 ? options.replicate : n > 2 && n % 2 == 0 ? 2 : 0;
   if (rows_of_mesh > 1 && rows_of_mesh < n)
-    add(text("HSDP ", rows_of_mesh, " x ", n / rows_of_mesh).c_str(), "hsdp.h",
-        ShardLevel::Parameters, rows_of_mesh, n / rows_of_mesh, 0, 8 + states, 3);
+    add(text("HSDP ", rows_of_mesh, " x ", n / rows_of_mesh), "hsdp.h", ShardLevel::Parameters,
+        rows_of_mesh, n / rows_of_mesh, {0, 8 + states});
   return rows;
 }
 
@@ -260,11 +336,11 @@ std::vector<LevelRow> measure_levels(const MakeNet& make_net,
                                      const std::function<void(const LevelRow&)>& done) {
   check_levels(options);
   install_virtual_devices({.count = options.ranks});
-  const std::int64_t parameters = make_net().parameter_count();
-  std::vector<LevelRow> rows = levels_on_paper(parameters, options);
+  const LevelsWeights weights = weights_of(make_net());
+  std::vector<LevelRow> rows = levels_on_paper(weights, options);
   for (LevelRow& row : rows) {
     const auto each = spawn(row.ranks, [&](World& world) {
-      return train(row, make_net, input, options, parameters, world);
+      return train(row, make_net, input, options, weights.trained, world);
     });
     for (const LevelRow::Measured& one : each) {
       row.measured.rest = std::max(row.measured.rest, one.rest);

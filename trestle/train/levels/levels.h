@@ -26,6 +26,8 @@ struct LevelsOptions {
   int replicate = 0;        // rows of HSDP's mesh; 0 = 2 if the ranks allow it, else no HSDP
   int steps = 3;            // measured, after two to warm up; at least 1
   std::int64_t batch = 32;  // of all ranks together, and of the plain model
+  // The random inputs are token ids below this number; 0 = they are numbers from 0 to 1.
+  std::int64_t ids = 0;
   optim::OptimizerOptions optimizer = {.name = "adamw"};
   // As ShardOptions::buckets.size; 0 = 25 MiB or an eighth of the weights, whichever is less, so
   // that there are several buckets.
@@ -43,15 +45,28 @@ struct LevelsOptions {
   std::optional<simulate::Link> link = {};
 };
 
+// The parameters of a model. A tied one counts once.
+struct LevelsWeights {
+  std::int64_t trained = 0;  // fp32 parameters, with a gradient and the optimizer's state
+  std::int64_t frozen = 0;   // parameters without either
+  Bytes frozen_bytes = 0;    // of the frozen ones, in their own types
+  // The part of frozen_bytes in the layers before the first one that is trained. No backward runs
+  // through them.
+  Bytes frozen_first_bytes = 0;
+};
+LevelsWeights weights_of(const nn::Layers& model);
+
 struct LevelRow {
   std::string name;    // "ZeRO-1"
   std::string preset;  // its header: "zero1.h"; empty for the plain model
   ShardLevel level = ShardLevel::None;
   int ranks = 1, replicate = 1, shard = 1;  // replicate x shard is its mesh
-  std::string per_parameter;                // bytes as text: "8 + 8/N"
+  std::string per_parameter;                // bytes of a trained one as text: "8 + 8/N"
 
   struct Formula {
-    double rest = 0;   // bytes of weights, gradients and the optimizer's state
+    // Bytes of weights, gradients and the optimizer's state. Frozen weights are whole on each rank,
+    // or a share of them at level Parameters.
+    double rest = 0;
     double moved = 0;  // bytes that a rank sends in a step, with ring reductions and gathers
     // The least time that a step's messages take on LevelsOptions::link: bytes / bandwidth, and the
     // latencies of one collective of each kind. 0 without a link.
@@ -69,8 +84,10 @@ struct LevelRow {
 // The size of the optimizer's state as a multiple of the parameters: adamw 2, sgd 0.
 int optimizer_states(const optim::OptimizerOptions& optimizer);
 
-// The rows of the plain model, DDP, ZeRO-1, ZeRO-2, FSDP and HSDP for `parameters` fp32 parameters,
-// by formula. Throws UsageError for invalid options.
+// The rows of the plain model, DDP, ZeRO-1, ZeRO-2, FSDP and HSDP, by formula. Throws UsageError
+// for invalid options, and for a model without trained parameters.
+std::vector<LevelRow> levels_on_paper(const LevelsWeights& weights, const LevelsOptions& options);
+// The same for `parameters` trained ones.
 std::vector<LevelRow> levels_on_paper(std::int64_t parameters, const LevelsOptions& options);
 
 // Trains each of them for a few steps on random inputs; `input`: their sizes without the batch.
@@ -84,6 +101,6 @@ std::vector<LevelRow> measure_levels(const MakeNet& make, const std::vector<std:
 view::BarsPicture levels_picture(const std::vector<LevelRow>& rows, const std::string& title);
 
 // One JSON object with an array "levels".
-std::string levels_json(const std::vector<LevelRow>& rows, std::int64_t parameters);
+std::string levels_json(const std::vector<LevelRow>& rows, const LevelsWeights& weights);
 
 }  // namespace trestle::train

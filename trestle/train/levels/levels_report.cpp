@@ -41,7 +41,7 @@ view::BarsPicture levels_picture(const std::vector<LevelRow>& rows, const std::s
   return picture;
 }
 
-std::string levels_json(const std::vector<LevelRow>& rows, std::int64_t parameters) {
+std::string levels_json(const std::vector<LevelRow>& rows, const LevelsWeights& weights) {
   nlohmann::ordered_json levels = nlohmann::ordered_json::array();
   for (const LevelRow& row : rows) {
     nlohmann::ordered_json one = {{"name", row.name},
@@ -61,7 +61,11 @@ std::string levels_json(const std::vector<LevelRow>& rows, std::int64_t paramete
     }
     levels.push_back(one);
   }
-  return nlohmann::ordered_json{{"parameters", parameters}, {"levels", levels}}.dump();
+  return nlohmann::ordered_json{{"parameters", weights.trained + weights.frozen},
+                                {"trained_parameters", weights.trained},
+                                {"frozen_bytes", weights.frozen_bytes},
+                                {"levels", levels}}
+      .dump();
 }
 
 }  // namespace trestle::train

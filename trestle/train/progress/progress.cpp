@@ -15,6 +15,22 @@
 
 namespace trestle::train {
 
+std::optional<double> TokenRate::utilisation() const {
+  if (flops() <= 0 || peak_flops <= 0) return std::nullopt;
+  return flops() / peak_flops;
+}
+
+template <class Report>
+static TokenRate rate_of(const Report& report) {
+  return {.tokens_per_second =
+              report.examples_per_second * static_cast<double>(report.tokens_per_example),
+          .flops_per_token = report.flops_per_token,
+          .peak_flops = report.peak_flops};
+}
+
+TokenRate token_rate(const StepReport& report) { return rate_of(report); }
+TokenRate token_rate(const EpochReport& report) { return rate_of(report); }
+
 namespace {
 
 class Lines : public Progress {

@@ -15,6 +15,18 @@
 // Reports of a running training.
 namespace trestle::train {
 
+// The speed of training a language model.
+struct TokenRate {
+  double tokens_per_second = 0;
+  // The model's floating-point operations for a token, by its sizes (language/model_flops.h).
+  double flops_per_token = 0;  // 0 = unknown, as in validation
+  double peak_flops = 0;       // per second, of all devices together; 0 = unknown
+
+  double flops() const { return tokens_per_second * flops_per_token; }  // per second
+  // Model FLOPs utilisation: the share of the peak. Nothing without both.
+  std::optional<double> utilisation() const;
+};
+
 // One batch of training or of validation.
 struct StepReport {
   std::int64_t epoch = 0, epochs = 0;   // from 1
@@ -22,6 +34,8 @@ struct StepReport {
   double loss = 0;                      // of this batch; in validation the mean so far
   double examples_per_second = 0;       // 0 = not measured yet
   std::int64_t tokens_per_example = 0;  // of language models
+  double flops_per_token = 0;           // TokenRate, of training
+  double peak_flops = 0;                // TokenRate
   double learning_rate = 0;             // of training
   // Estimated for this epoch's training, or for this validation; nothing before a measurement.
   std::optional<double> seconds_left = {};
@@ -40,12 +54,17 @@ struct EpochReport {
   double learning_rate = 0;
   double examples_per_second = 0;       // training alone
   std::int64_t tokens_per_example = 0;  // of language models
+  double flops_per_token = 0;           // TokenRate, of training
+  double peak_flops = 0;                // TokenRate
   double seconds = 0;                   // the epoch with its validation, also before a stop
   bool best = false;
   bool synthetic_data = false;
   std::filesystem::path picture;  // empty = none drawn
   std::string sample;             // the text that a language model wrote; empty = none
 };
+
+TokenRate token_rate(const StepReport& report);
+TokenRate token_rate(const EpochReport& report);
 
 struct DevicePeak {
   std::string device;

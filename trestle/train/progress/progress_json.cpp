@@ -10,6 +10,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
+void add_rate(const TokenRate& rate, ordered_json& out) {
+  if (rate.tokens_per_second > 0) out["tokens_per_second"] = rate.tokens_per_second;
+  if (rate.flops() > 0) out["model_flops_per_second"] = rate.flops();
+  if (const auto share = rate.utilisation()) out["mfu"] = *share;
+}
+
 class Json : public Progress {
  public:
   explicit Json(std::ostream& out) : out_(out) {}
@@ -79,6 +85,7 @@ class Json : public Progress {
   void step(const StepReport& report) override {
     ordered_json out = of_step("step", report);
     out["learning_rate"] = report.learning_rate;
+    add_rate(token_rate(report), out);
     write(out);
   }
 
@@ -94,9 +101,7 @@ class Json : public Progress {
     if (report.metric) out[report.metric_name] = *report.metric;
     if (report.metric && report.metric_name == "log_probability")
       out["perplexity"] = std::exp(-*report.metric);
-    if (report.tokens_per_example > 0)
-      out["tokens_per_second"] =
-          report.examples_per_second * static_cast<double>(report.tokens_per_example);
+    add_rate(token_rate(report), out);
     if (!report.sample.empty()) out["sample"] = report.sample;
     out["learning_rate"] = report.learning_rate;
     out["examples_per_second"] = report.examples_per_second;

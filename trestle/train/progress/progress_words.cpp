@@ -41,6 +41,16 @@ std::string rate(const Report& report) {
   return "  " + fixed(examples * static_cast<double>(report.tokens_per_example), 0) + " tokens/s";
 }
 
+// ", 85.3 GFLOP/s, MFU 41.2 %"; empty for other models than language models.
+std::string flops_words(const TokenRate& rate) {
+  if (rate.flops() <= 0) return "";
+  const bool tera = rate.flops() >= 1e12;
+  std::string words =
+      text(", ", fixed(rate.flops() / (tera ? 1e12 : 1e9), 2), tera ? " TFLOP/s" : " GFLOP/s");
+  if (const auto share = rate.utilisation()) words += text(", MFU ", fixed(100 * *share, 1), " %");
+  return words;
+}
+
 // "voxel_dice 0.91"; of language models the perplexity.
 std::string metric_words(const std::string& name, double value) {
   if (name == "log_probability") return "perplexity " + number_in_words(std::exp(-value));
@@ -189,7 +199,7 @@ std::vector<std::string> epoch_lines(const EpochReport& report, Colours colours,
   if (report.metric)
     line += "  " + painted(colours, report.best ? "1;32" : "0",
                            metric_words(report.metric_name, *report.metric));
-  line += rate(report);
+  line += rate(report) + flops_words(token_rate(report));
   if (report.seconds > 0) line += "  in " + format_duration(report.seconds);
   std::vector<std::string> lines = {line};
   if (!report.picture.empty())

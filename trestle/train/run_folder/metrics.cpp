@@ -77,6 +77,10 @@ void MetricsFile::add_epoch(const EpochReport& report) {
   if (report.metric) out[report.metric_name] = json_number(*report.metric);
   out["learning_rate"] = report.learning_rate;
   out["examples_per_second"] = report.examples_per_second;
+  const TokenRate rate = token_rate(report);
+  if (rate.tokens_per_second > 0) out["tokens_per_second"] = rate.tokens_per_second;
+  if (rate.flops() > 0) out["model_flops_per_second"] = rate.flops();
+  if (const auto share = rate.utilisation()) out["mfu"] = *share;
   out["seconds"] = report.seconds;
   if (report.synthetic_data) out["synthetic_data"] = true;
   append(out.dump());

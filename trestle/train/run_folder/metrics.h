@@ -15,7 +15,9 @@
 //     {"epoch": 1, "step": 80, "training_loss": 0.41, "validation_loss": 0.38, "dice": 0.87,
 //      "learning_rate": 0.001, "examples_per_second": 26.1, "seconds": 24.7}
 //
-// An epoch on synthetic data has "synthetic_data": true as well.
+// A language model's epoch has "tokens_per_second" and "model_flops_per_second" (6 N + 12 L H Q T
+// for a token, language/model_flops.h), and "mfu", the share of 'peak_tflops' in [train], where it
+// is set. An epoch on synthetic data has "synthetic_data": true as well.
 namespace trestle::train {
 
 // The line of one step.

@@ -48,6 +48,11 @@ void RunReporter::epoch(const EpochReport& report) {
   EventFile::Scalars scalars = {{"epoch/training_loss", report.training_loss},
                                 {"epoch/examples_per_second", report.examples_per_second},
                                 {"epoch/seconds", report.seconds}};
+  if (const TokenRate rate = token_rate(report); rate.flops() > 0) {
+    scalars.emplace_back("epoch/tokens_per_second", rate.tokens_per_second);
+    scalars.emplace_back("epoch/model_flops_per_second", rate.flops());
+    if (const auto share = rate.utilisation()) scalars.emplace_back("epoch/mfu", *share);
+  }
   if (report.validation_loss)
     scalars.emplace_back("epoch/validation_loss", *report.validation_loss);
   if (report.metric) scalars.emplace_back("epoch/" + report.metric_name, *report.metric);

@@ -1,0 +1,22 @@
+#include "trestle/train/language/model_flops.h"
+
+#include "trestle/models/transformer/read_config.h"
+#include "trestle/train/language/transformer_recipe.h"
+
+namespace trestle::train {
+
+double flops_per_token(const models::TransformerConfig& config, std::int64_t row) {
+  const auto attention = static_cast<double>(config.layers * config.heads * config.head_size);
+  return 6 * static_cast<double>(models::parameter_count(config)) +
+         12 * attention * static_cast<double>(row);
+}
+
+double flops_per_token(const recipe::Recipe& recipe) {
+  if (!is_transformer(recipe) || recipe.data.name != "tokens") return 0;
+  const models::TransformerConfig config = transformer_config(recipe);
+  const double whole = flops_per_token(config, config.context);
+  return recipe.adapters.rank > 0 ? whole - 2 * static_cast<double>(models::parameter_count(config))
+                                  : whole;
+}
+
+}  // namespace trestle::train
