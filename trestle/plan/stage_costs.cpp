@@ -25,11 +25,10 @@ void check_costs(const LayerProfile& profile, const std::vector<int>& balance,
                  "of layers."});
   if (options.optimizer_states < 0 || options.whole_batch_loss_over < 0 ||
       !(options.bytes_per_second >= 0) || !(options.additive_loss_memory >= 0))
-    throw UsageError(text("options of stage costs must not be negative: optimizer_states ",
-                          options.optimizer_states, ", whole_batch_loss_over ",
-                          options.whole_batch_loss_over, ", bytes_per_second ",
-                          options.bytes_per_second, ", additive_loss_memory ",
-                          options.additive_loss_memory));
+    throw UsageError(text(
+        "options of stage costs must not be negative: optimizer_states ", options.optimizer_states,
+        ", whole_batch_loss_over ", options.whole_batch_loss_over, ", bytes_per_second ",
+        options.bytes_per_second, ", additive_loss_memory ", options.additive_loss_memory));
 }
 
 // A value as one stage uses it.
@@ -391,7 +390,8 @@ std::vector<simulate::TieCost> ties_of_cut(const LayerProfile& profile,
     for (const TiedCost* copy : copies_in(profile, first, first + balance[stage])) {
       ties.push_back({.owner = stage_of_layer[static_cast<std::size_t>(copy->owner)],
                       .copy = static_cast<int>(stage),
-                      .bytes = copy->bytes});
+                      .bytes = copy->bytes,
+                      .frozen = copy->frozen});
       if (bytes_per_second > 0)
         ties.back().seconds = static_cast<double>(copy->bytes) / bytes_per_second;
     }

@@ -60,10 +60,11 @@ struct RouteCost {
 // before the last B of an earlier owner, or before NORM of a later one. The copy's bytes are also
 // in StageCost::persistent and gradients of its stage.
 struct TieCost {
-  int owner = 0;       // stage
-  int copy = 0;        // stage
-  Bytes bytes = 0;     // of the value, and of the gradient
-  double seconds = 0;  // of one message, in either direction; ignored with Costs::network
+  int owner = 0;        // stage
+  int copy = 0;         // stage
+  Bytes bytes = 0;      // of the value, and of the gradient
+  bool frozen = false;  // there is no gradient
+  double seconds = 0;   // of one message, in either direction; ignored with Costs::network
 };
 
 // The place where in-flight messages are buffered. Push: on the receiver, in buffers of its own.

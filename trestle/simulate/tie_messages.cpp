@@ -31,9 +31,10 @@ TieMessages::TieMessages(const schedule::Schedule& schedule, const Costs& costs)
   for (const TieCost& tie : costs.ties) {
     const auto owner = static_cast<std::size_t>(tie.owner);
     const auto copy = static_cast<std::size_t>(tie.copy);
+    const auto taken = owner < copy ? last_backwards.at(owner) : norms.at(owner);
     messages_.push_back({.first_forward = first_forwards.at(copy),
-                         .last_backward = last_backwards.at(copy),
-                         .taken = owner < copy ? last_backwards.at(owner) : norms.at(owner),
+                         .last_backward = tie.frozen ? std::nullopt : last_backwards.at(copy),
+                         .taken = tie.frozen ? std::nullopt : taken,
                          .value_arrives = costs.stages.at(owner).unshard + tie.seconds,
                          .seconds = tie.seconds});
   }

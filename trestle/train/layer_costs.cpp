@@ -142,7 +142,8 @@ void count_optimizer_step(const recipe::Recipe& recipe, const nn::Layers& model,
 }
 
 void set_loss_memory(const nn::Loss& loss, LayerCosts* costs) {
-  if (loss.kind != nn::Loss::Kind::WholeBatch) costs->sizes.loss_memory = 1 + costs->profile.loss_memory;
+  if (loss.kind != nn::Loss::Kind::WholeBatch)
+    costs->sizes.loss_memory = 1 + costs->profile.loss_memory;
 }
 
 LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,

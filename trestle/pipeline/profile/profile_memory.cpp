@@ -195,6 +195,8 @@ class MemoryProfile {
       const at::Tensor& owner = model_.ties.owner(static_cast<int>(i));
       const at::Tensor& copy = model_.ties.copy(static_cast<int>(i));
       costs_.ties[i].bytes = std::max(bytes_of({owner}), bytes_of({copy}));
+      const at::Tensor& either = owner.defined() ? owner : copy;
+      costs_.ties[i].frozen = either.defined() && !either.requires_grad();
       if (owner.defined() && copy.defined() && copy.is_alias_of(owner))
         costs_.stages[static_cast<std::size_t>(route.to_stage)].persistent -= bytes_of({copy});
     }
