@@ -155,8 +155,8 @@ class Ledger {
                    first->begin, first->end);
   }
 
-  // The messages of a tied parameter between two devices. A stage that owns it has its gradient
-  // from the arrival on; its last B adds to it.
+  // The messages of a tied parameter between two devices. The gradient arrives before the last B of
+  // the owner's stage, while the graph of that B exists.
   void add_tie(const TieCost& tie) {
     if (devices_[static_cast<std::size_t>(tie.owner)] ==
         devices_[static_cast<std::size_t>(tie.copy)])
@@ -179,10 +179,13 @@ class Ledger {
     if (first_forward != nullptr) accounts_.hold(tie.copy, tie.bytes, 0, first_forward->begin);
     if (sent == nullptr || taken == nullptr || tie.owner > tie.copy) return;
     const bool is_first = backwards == 1 && !costs_.gradients_at_start;
-    accounts_.hold(tie.owner,
-                   is_first ? tie.bytes
-                            : std::max<Bytes>(0, tie.bytes - transient_backward(*taken, tie.owner)),
-                   taken->begin, taken->end);
+    Bytes arrived = tie.bytes;  // with the gradients of the stage's outputs, which that B frees
+    for (std::size_t route = 0; route < costs_.routes.size(); ++route)
+      if (timeline_.routes[route].from_stage == tie.owner) arrived += costs_.routes[route].bytes;
+    accounts_.hold(
+        tie.owner,
+        is_first ? tie.bytes : std::max<Bytes>(0, arrived - transient_backward(*taken, tie.owner)),
+        taken->begin, taken->end);
     if (costs_.transfer_mode != TransferMode::Pull)
       accounts_.hold(tie.owner, tie.bytes, sent->end, taken->begin);
   }

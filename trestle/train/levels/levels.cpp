@@ -312,7 +312,8 @@ std::vector<LevelRow> levels_on_paper(const LevelsWeights& weights, const Levels
   std::vector<LevelRow> rows;
   const auto add = [&](const std::string& name, const char* preset, ShardLevel level, int replicate,
                        int shard, PerParameter each) {
-    LevelRow row{.name = name, .preset = preset, .level = level};
+    LevelRow row;
+    row.name = name, row.preset = preset, row.level = level;
     row.ranks = replicate * shard, row.replicate = replicate, row.shard = shard;
     row.per_parameter = each.words(replicate > 1 ? "/S" : "/N");
     row.formula = formula_of(row, each, weights, options);
