@@ -4,11 +4,16 @@
     tests/cli/smollm_test.py PROGRAM SCRATCH
 
 Gets the model with tools/get_smollm and compares the greedy tokens of five prompts with those of Python's transformers on the
-same dequantised weights (tests/golden/smollm.json), from the GGUF file and from the folder that `trestle export` writes.
+same dequantised weights (tests/golden/smollm.json), from the GGUF file and from the folder that `trestle export` writes. Ctrl-C on
+a terminal ends an answer of a conversation, and the conversation continues.
 """
 import json
+import os
+import pty
+import select
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,10 +44,55 @@ def compare(model, chosen, *flags):
         check(f"length after {case['prompt']!r}", True, len(made["ids"]) == 32 or made["ended"] == "end token")
 
 
+def read_until(terminal, is_there, seconds=300):
+    seen, end = "", time.time() + seconds
+    while time.time() < end and not is_there(seen):
+        if select.select([terminal], [], [], 0.1)[0]:
+            try:
+                more = os.read(terminal, 4096)
+            except OSError:  # the program has ended
+                break
+            if not more:
+                break
+            seen += more.decode(errors="replace")
+    return seen
+
+
+def converse_on_terminal():
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(program, [program, "generate", str(model), "--chat", "--greedy", "--tokens", "2000"])
+    at_prompt = lambda seen: seen.endswith("> ")
+    read_until(terminal, at_prompt)
+    os.write(terminal, b"Write a very long story about a ship and its captain.\n")
+    begin = read_until(terminal, lambda seen: len(seen) > 120)
+    check("an answer that is still being written", False, at_prompt(begin))
+    os.write(terminal, b"\x03")
+    check("Ctrl-C ends the answer", True, "the answer ends here" in read_until(terminal, at_prompt))
+    os.write(terminal, b"What is the capital of France?\n")
+    second = read_until(terminal, at_prompt)
+    check("the conversation continues", True, "Paris" in second and at_prompt(second))
+    os.write(terminal, b"\x03")
+    check("Ctrl-C at the prompt ends the session", True, "stopped" in read_until(terminal, lambda seen: False, 30))
+    check("its exit code", 130, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    os.close(terminal)
+
+
+def compare_batch():
+    prompts = [word for case in cases for word in ("--prompt", case["prompt"])]
+    lines = run(program, "generate", model, *prompts, "--special", "--greedy", "--tokens", 32, "--json").splitlines()
+    check("lines of a batch", len(cases), len(lines))
+    for case, line in zip(cases, lines):
+        made = json.loads(line)["ids"]
+        check(f"tokens of a batch after {case['prompt']!r}", case["tokens"][:len(made)], made)
+
+
 run(sys.executable, ROOT / "tools/get_smollm", scratch / "smollm")
 model = scratch / "smollm/SmolLM2-135M-Instruct.Q4_1.gguf"
 compare(model, cases)
+compare_batch()
 compare(model, cases[:1], "--devices", "virtual:3")
+converse_on_terminal()
 answer = run(program, "generate", model, "--chat", "--greedy", "--tokens", 40, said="Name three colors.\n")
 check("an answer", True, all(color in answer for color in ("Red", "Blue", "Green")))
 folder = scratch / "exported"

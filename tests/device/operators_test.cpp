@@ -189,8 +189,13 @@ const OperatorCase neural[] = {
        return F::unfold(x, F::UnfoldFuncOptions({2, 2}));
      }},
     {"attention",
-     [](const Tensor& x) { return torch::scaled_dot_product_attention(x, x, x, {}, 0.0, true); },
-     1e-5},
+     [](const Tensor& x) { return torch::scaled_dot_product_attention(x, x, x, {}, 0.0, true); }},
+    {"attention_with_mask",
+     [](const Tensor& x) {
+       const Tensor mask = torch::zeros({6, 6}, x.options())
+                               .masked_fill_(torch::eye(6, x.options().dtype(at::kBool)), -1e9);
+       return torch::scaled_dot_product_attention(x, x, x, mask);
+     }},
     {"lstm",
      [](const Tensor& x) {
        torch::manual_seed(8);

@@ -456,3 +456,32 @@ extern const std::unique_ptr<Tokenizer> tokenizer;
 #include <memory>
 extern const std::unique_ptr<Tokenizer> tokenizer;
 extern const std::vector<Id> ids;
+// [trestle/base/counter_random.h]
+extern std::uint64_t seed, i;
+extern std::vector<double> weight;
+// [trestle/tokens/files/token_rows.h]
+extern const std::shared_ptr<const TokenSet> set;
+// [trestle/generate/generate.h]
+extern const LanguageModel model;
+extern const std::vector<std::int64_t> prompt;
+// [trestle/generate/language_model.h]
+extern const nn::Layers net;
+extern const models::TransformerConfig config;
+extern const std::vector<std::int64_t> prompt;
+extern const std::int64_t next;
+// [trestle/train/language/evaluate_text.h]
+#include <iostream>
+extern const generate::LanguageModel model;
+extern const std::unique_ptr<tokens::Tokenizer> tokenizer;
+extern const std::string words;
+// [trestle/train/language/evaluate_choices.h]
+#include <iostream>
+extern const generate::LanguageModel model;
+extern const std::unique_ptr<tokens::Tokenizer> tokenizer;
+// [trestle/generate/write_text.h]
+#include "trestle/tokens/tokenizer.h"
+extern const std::unique_ptr<tokens::Tokenizer> tokenizer;
+extern const LanguageModel model;
+// [trestle/nn/keyed_dropout.h]
+extern at::Tensor x;
+bool is_training();

@@ -3,9 +3,14 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <set>
+
 #include "trestle/base/error.h"
 #include "trestle/device/device.h"
+#include "trestle/device/virtual_device.h"
 #include "trestle/models/transformer/transformer.h"
+#include "trestle/nn/token_loss.h"
+#include "trestle/pipeline/pipeline.h"
 
 namespace trestle::generate {
 namespace {
@@ -92,10 +97,86 @@ TEST_P(Generation, EndsWhereTheContextIsFull) {
   EXPECT_THROW(generate(model, {-1}, {}), UsageError);
 }
 
+// The reference computes the scores of the last half of a context again, token by token.
+TEST_P(Generation, SlidesBehindTheEndOfTheContext) {
+  std::vector<std::int64_t> ids = prompt;
+  std::int64_t seen_from = 0;
+  for (int i = 0; i < 60; ++i) {
+    if (std::ssize(ids) - seen_from > 24) seen_from = std::ssize(ids) - 12;
+    const std::vector<std::int64_t> seen(ids.begin() + seen_from, ids.end());
+    ids.push_back(plain_scores(seen)[-1].argmax().item<std::int64_t>());
+  }
+  const Generated made = generate(model, prompt, {.most_tokens = 60, .slide = true});
+  EXPECT_EQ(made.ids, std::vector<std::int64_t>(ids.begin() + 4, ids.end()));
+  EXPECT_EQ(made.ended, Ended::Length);
+  // In a batch each prompt slides by itself.
+  const auto batch = generate_batch(model, {{{5}}, {prompt}, {{1, 2, 3, 4, 5, 6, 7}}},
+                                    {.most_tokens = 60, .slide = true});
+  EXPECT_EQ(batch[1].ids, made.ids);
+  EXPECT_EQ(batch[0].ids, generate(model, {5}, {.most_tokens = 60, .slide = true}).ids);
+}
+
+// One text is continued in two ways.
+TEST_P(Generation, CopiesOfAStateAreIndependent) {
+  const auto expect = [&](const at::Tensor& scores, const std::vector<std::int64_t>& ids) {
+    EXPECT_LT((scores - plain_scores(ids)[-1]).abs().max().item<double>(), 1e-4);
+  };
+  auto one = model.begin();
+  model.extend(one, {1, 2, 3});
+  auto other = one;
+  expect(model.extend(one, {4}), {1, 2, 3, 4});
+  expect(model.extend(other, {5}), {1, 2, 3, 5});
+  expect(model.extend(one, {6}), {1, 2, 3, 4, 6});
+  expect(model.extend(other, {7}), {1, 2, 3, 5, 7});
+}
+
+TEST_P(Generation, RefusesStatesAndConfigsOfOtherModels) {
+  TransformerConfig small = config;
+  small.layers = 1;
+  const LanguageModel other(models::transformer(small), small);
+  auto state = model.begin();
+  model.extend(state, {1, 2});
+  EXPECT_THROW(other.extend(state, {3}), UsageError);
+  LanguageModel::State none;
+  EXPECT_THROW(model.extend(none, {3}), UsageError);
+  for (const auto change : {&TransformerConfig::vocabulary, &TransformerConfig::heads}) {
+    TransformerConfig wrong = config;
+    wrong.*change *= 2;
+    EXPECT_THROW(LanguageModel(net, wrong), UsageError);
+  }
+  GenerateOptions options;
+  options.tokens = -1;
+  EXPECT_THROW(generate(model, prompt, options), UsageError);
+  options = {.most_tokens = -5};
+  EXPECT_THROW(generate(model, prompt, options), UsageError);
+}
+
+// A pipeline's stages have copies of a tied head, which a step of the caller leaves behind.
+TEST(TiedGeneration, ReadsTheHeadAfterTheLastStep) {
+  TransformerConfig config = config_of(Style::Gpt2);
+  nn::Layers net = models::transformer(config);
+  const LanguageModel model(net, config);
+  Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {3, 3}});
+  const LanguageModel later(net, config);
+  torch::optim::SGD optimizer(pipeline.parameters(), torch::optim::SGDOptions(1.0));
+  const at::Tensor ids = torch::randint(0, 50, {2, 8});
+  pipeline.step(ids, ids, nn::token_cross_entropy());
+  optimizer.step();
+  nn::Layers fresh = models::transformer(config);
+  const torch::NoGradGuard no_grad;
+  const auto trained = net.named_parameters();
+  for (auto& [name, tensor] : fresh.named_parameters())
+    for (const auto& [own, value] : trained)
+      if (own == name) tensor.copy_(value.cpu());
+  const at::Tensor expected = fresh.forward(torch::tensor({{1, 2, 3}}))[0];
+  for (const LanguageModel* one : {&model, &later})
+    EXPECT_LT((one->all_scores({1, 2, 3}) - expected).abs().max().item<double>(), 1e-4);
+}
+
 TEST_P(Generation, StopsWhereTheCallerSays) {
   int seen = 0;
   const Generated made =
-      generate(model, prompt, {.on_token = [&](std::int64_t) { return ++seen < 3; }});
+      generate(model, prompt, {.on_token = [&](std::size_t, std::int64_t) { return ++seen < 3; }});
   EXPECT_EQ(made.ended, Ended::Stopped);
   EXPECT_EQ(made.ids.size(), 3U);
 }
@@ -110,7 +191,93 @@ TEST_P(Generation, LayersOnSeveralDevicesWriteTheSameText) {
   const nn::Graph graph = other.graph();
   for (std::size_t i = 0; i < graph.layers.size(); ++i)
     graph.layers[i].to(devices[i < 2 ? 0 : 1].torch);
-  EXPECT_EQ(generate(LanguageModel(other, untied), prompt, {.most_tokens = 12}).ids, whole.ids);
+  const LanguageModel divided(other, untied);
+  EXPECT_EQ(generate(divided, prompt, {.most_tokens = 12}).ids, whole.ids);
+  const std::vector<Generated> both = generate_batch(
+      divided, {{{9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9}}, {prompt}}, {.most_tokens = 12});
+  EXPECT_EQ(both[1].ids, whole.ids);
+  EXPECT_EQ(both[0].ended, Ended::Context);
+}
+
+// Lengths 1 to 23 of a context of 24: the last one is full after one token.
+std::vector<Prompt> unequal_prompts() {
+  std::vector<Prompt> prompts = {
+      {{7}}, {{3, 17, 42, 8}}, {{11, 2, 30, 30, 5, 9, 1, 44, 20}}, {{3}}};
+  Prompt longest;
+  for (std::int64_t i = 0; i < 23; ++i) longest.ids.push_back(i * 7 % 50);
+  prompts.insert(prompts.begin() + 2, longest);
+  return prompts;
+}
+
+TEST_P(Generation, TextsOfABatchHaveTheScoresOfTheWholeModel) {
+  std::vector<std::vector<std::int64_t>> texts;
+  for (const Prompt& prompt : unequal_prompts()) texts.push_back(prompt.ids);
+  texts.erase(texts.begin() + 2);  // has no room for more tokens
+  auto state = model.begin();
+  const auto compare = [&](const at::Tensor& scores) {
+    ASSERT_EQ(scores.size(0), std::ssize(texts));
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const auto row = static_cast<std::int64_t>(i);
+      EXPECT_EQ(state.tokens(row), std::ssize(texts[i]));
+      EXPECT_LT((scores[row] - plain_scores(texts[i])[-1]).abs().max().item<double>(), 1e-4) << i;
+    }
+  };
+  const auto extend = [&](const std::vector<std::vector<std::int64_t>>& more) {
+    for (std::size_t i = 0; i < more.size(); ++i)
+      texts[i].insert(texts[i].end(), more[i].begin(), more[i].end());
+    compare(model.extend_batch(state, more));
+  };
+  compare(model.extend_batch(state, texts));
+  extend({{1}, {2}, {3}, {4}});
+  extend({{5, 6}, {7, 8}, {9, 10}, {11, 12}});
+  model.keep(state, {3, 1});  // without the longest one: less padding, and another order
+  texts = {texts[3], texts[1]};
+  extend({{13}, {14}});
+  extend({{15, 16, 17}, {18, 19, 20}});
+  EXPECT_THROW(model.extend_batch(state, {{1}}), UsageError);
+  EXPECT_THROW(model.extend_batch(state, {{1}, {1, 2}}), UsageError);
+  EXPECT_THROW(model.keep(state, {2}), UsageError);
+}
+
+TEST_P(Generation, PromptsOfABatchGiveTheTextsThatTheyGiveAlone) {
+  std::vector<Prompt> prompts = unequal_prompts();
+  for (std::size_t i = 0; i < prompts.size(); ++i) prompts[i].text_number = 10 * i;
+  for (const double temperature : {0.0, 1.0}) {
+    GenerateOptions options{.choice = {.temperature = temperature, .seed = 3}};
+    const Generated first = generate(model, prompts[0].ids, options);
+    options.end_tokens = {first.ids[2]};  // some texts end early
+    std::set<std::string> reasons;
+    std::vector<std::size_t> ended;
+    const std::vector<Generated> all =
+        generate_batch(model, prompts, options,
+                       [&](std::size_t text, const Generated&) { ended.push_back(text); });
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      options.text_number = prompts[i].text_number;
+      const Generated alone = generate(model, prompts[i].ids, options);
+      EXPECT_EQ(all[i].ids, alone.ids) << temperature << " " << i;
+      EXPECT_EQ(all[i].ended, alone.ended) << temperature << " " << i;
+      reasons.insert(to_word(alone.ended));
+    }
+    EXPECT_EQ(reasons, (std::set<std::string>{"context", "end token"}));
+    EXPECT_EQ(std::set<std::size_t>(ended.begin(), ended.end()).size(), prompts.size());
+    EXPECT_EQ(ended.size(), prompts.size());
+    EXPECT_LE(all[2].ids.size(), 1U) << "its context is full after one token";
+  }
+}
+
+TEST_P(Generation, RefusesAPromptOfABatchByItsNumber) {
+  const auto refused = [&](const std::vector<Prompt>& prompts, const std::string& why) {
+    try {
+      generate_batch(model, prompts, {});
+      ADD_FAILURE() << why;
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
+    }
+  };
+  refused({{{1}}, {{}}, {{2}}}, "prompt 2 of 3 has no token");
+  refused({{{1}}, {std::vector<std::int64_t>(24, 1)}}, "prompt 2 of 2 has 24 tokens");
+  refused({{{50}}, {{1}}}, "prompt 1 of 2 has the token id 50");
+  refused({}, "no prompt");
 }
 
 INSTANTIATE_TEST_SUITE_P(Styles, Generation, testing::Values(Style::Gpt2, Style::Llama));
@@ -137,6 +304,14 @@ TEST(ChooseToken, DrawsByProbability) {
     counts[static_cast<std::size_t>(choose_token(scores, {1, 2}, i, 4, {.temperature = 0.7}))] += 1;
   for (int id = 0; id < 4; ++id)
     EXPECT_NEAR(counts[static_cast<std::size_t>(id)] / draws, expected[id].item<double>(), 0.015);
+}
+
+TEST(ChooseToken, RefusesOtherScores) {
+  EXPECT_THROW(choose_token(torch::zeros({4}), {}, 0, 0, {}), UsageError);
+  EXPECT_THROW(choose_token(torch::zeros({4}), {}, 0, -1, {}), UsageError);
+  EXPECT_THROW(choose_token(torch::zeros({0}), {}, 0, 4, {}), UsageError);
+  EXPECT_THROW(choose_token(torch::zeros({4}, at::kDouble), {}, 0, 4, {}), UsageError);
+  EXPECT_THROW(choose_token(torch::zeros({1, 4}), {}, 0, 4, {}), UsageError);
 }
 
 TEST(ChooseToken, RefusesNumbersOutOfRange) {

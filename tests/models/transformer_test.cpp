@@ -1,5 +1,6 @@
 #include "trestle/models/transformer/transformer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -7,6 +8,7 @@
 
 #include "trestle/base/counter_random.h"
 #include "trestle/base/error.h"
+#include "trestle/base/text.h"
 #include "trestle/models/transformer/adapters.h"
 #include "trestle/models/transformer/rotary.h"
 #include "trestle/nn/loss.h"
@@ -14,6 +16,7 @@
 namespace trestle::models {
 namespace {
 
+using testing::HasSubstr;
 using Style = TransformerConfig::Style;
 
 TransformerConfig tiny_gpt2() {
@@ -181,6 +184,45 @@ TEST(Transformer, NamesIdsOutOfRange) {
   EXPECT_THROW(net.forward(some_ids(1, 17, 40)), UsageError);
 }
 
+TEST(Transformer, NamesPlacesOutOfRangeAndRowsWithoutTokens) {
+  for (const auto& config : {tiny_gpt2(), tiny_llama()}) {
+    const nn::Layers net = transformer(config);
+    const auto refusal = [&](const at::Tensor& ids) {
+      try {
+        net.forward(ids);
+        return std::string();
+      } catch (const UsageError& error) {
+        return std::string(error.what());
+      }
+    };
+    at::Tensor ids = torch::zeros({2, 3, 2}, at::kLong);
+    EXPECT_EQ(refusal(ids), "");
+    ids[1][2][1] = config.context;
+    EXPECT_THAT(refusal(ids), HasSubstr(text("place ", config.context, " in row 1, column 2")));
+    ids[1][2][1] = -2;
+    EXPECT_THAT(refusal(ids), HasSubstr("place -2"));
+    EXPECT_THAT(refusal(torch::zeros({2, 0}, at::kLong)), HasSubstr("takes rows with tokens"));
+    EXPECT_THAT(refusal(torch::zeros({0, 3}, at::kLong)), HasSubstr("takes rows with tokens"));
+  }
+}
+
+TEST(Transformer, RefusesSharesOutOfRange) {
+  for (const double share : {-0.5, 1.0, 1.5, std::nan("")}) {
+    TransformerConfig config = tiny_gpt2();
+    config.dropout = {.embedding = share, .residual = share, .attention = share};
+    try {
+      transformer(config, {.attention = AttentionCore::Written});
+      ADD_FAILURE() << share;
+    } catch (const UsageError& error) {
+      for (const char* what : {"an embedding dropout", "an attention dropout", "a residual"})
+        EXPECT_THAT(error.what(), HasSubstr(what));
+    }
+  }
+  TransformerConfig config = tiny_llama();
+  config.norm_epsilon = -1;
+  EXPECT_THROW(transformer(config), UsageError);
+}
+
 TEST(Transformer, ReportsAllFaultsAtOnce) {
   TransformerConfig config = tiny_llama();
   config.kv_heads = 3;
@@ -214,6 +256,13 @@ TEST(Attend, QueriesAreTheLastPlacesOfTheKeys) {
     const at::Tensor masked = attend(q, k, v, {.core = core, .mask = mask});
     EXPECT_EQ(masked.select(2, 2).abs().max().item<float>(), 0);
     EXPECT_TRUE(masked.isfinite().all().item<bool>());
+    // One query that sees keys 2 to 5 in row 0 and none in row 1.
+    at::Tensor one = left_padding_mask(torch::tensor({2, 6}, torch::kLong), 1, 6);
+    const at::Tensor last = attend(q.narrow(2, 5, 1), k, v, {.core = core, .mask = one});
+    EXPECT_EQ(last[1].abs().max().item<float>(), 0);
+    EXPECT_LT(largest_difference(last[0], attend(q.narrow(2, 5, 1), k.narrow(2, 2, 4),
+                                                 v.narrow(2, 2, 4), {.core = core})[0]),
+              1e-6);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/nn/metrics.h"
+#include "trestle/nn/token_loss.h"
 
 namespace trestle::nn {
 namespace {
@@ -168,6 +169,30 @@ TEST(Loss, WrongShapesAreNamed) {
   EXPECT_THROW(cross_entropy().value(at::randn({2, 3}), at::zeros({3}, at::kLong)), UsageError);
   EXPECT_THROW(cross_entropy().value(at::randn({2, 3}), at::zeros({2})), UsageError);
   EXPECT_THROW(dice().value(at::randn({2, 3, 4, 4}), at::zeros({2, 4, 5}, at::kLong)), UsageError);
+}
+
+TEST(Metrics, LogProbabilitiesOfHalvesAreSummedInFloat) {
+  torch::manual_seed(1);
+  const at::Tensor scores = torch::randn({4, 50, 200}).to(at::kBFloat16);
+  const at::Tensor target = torch::randint(0, 200, {4, 50});
+  const double expected = -number(at::cross_entropy_loss(scores.to(at::kDouble).flatten(0, 1),
+                                                         target.flatten(), {}, at::Reduction::Sum));
+  EXPECT_NEAR(log_probability_tally(scores, target).sum, expected, 1e-2);
+}
+
+TEST(Loss, TokensOutOfRangeAreNamed) {
+  for (const std::int64_t wrong : {std::int64_t{5}, std::int64_t{-1}}) {
+    at::Tensor target = at::zeros({2, 3}, at::kLong);
+    target[1][2] = wrong;
+    target[0][0] = ignored_target;
+    try {
+      token_cross_entropy().value(at::zeros({2, 3, 5}), target);
+      ADD_FAILURE() << wrong;
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("in row 1, column 2 is out of range: the scores "
+                                                   "have 5 tokens"));
+    }
+  }
 }
 
 TEST(Loss, ByName) {

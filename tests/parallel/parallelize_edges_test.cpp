@@ -193,30 +193,34 @@ TEST(ParallelizeEdges, EvaluatesRaggedBatchesThroughAStageWithoutParameters) {
   });
 }
 
-// Three replicas evaluate one, two and three micro-batches, each on two stages in one process.
+// Three replicas evaluate one, two and three micro-batches, each on two stages in one process: a
+// thread for each stage, or one thread for both.
 TEST(ParallelizeEdges, EvaluatesThreeDifferentNumbersOfMicroBatches) {
-  const std::vector<Device> devices = virtual_devices(6);
-  const auto make = [] {
-    nn::Layers net(nn::Seed{4});
-    for (const char* const name : {"a", "b", "c", "d"})
-      net.add(name, [] { return torch::nn::Linear(6, 6); });
-    return net;
-  };
-  const at::Tensor x = rows(4, 1).to(at::kFloat);
-  const at::Tensor expected = make().forward(x);
-  spawn(3, [&](World& world) {
-    const int rank = world.rank();
-    ParallelOptions options{.level = ShardLevel::Parameters};
-    options.options.micro_batches = 4;
-    options.options.balance = {2, 2};
-    options.options.devices = {devices[2 * rank], devices[2 * rank + 1]};
-    options.options.deadline = std::chrono::seconds(20);
-    Parallel parallel(make(), DeviceMesh(world, {{"shard", 3}}), options);
-    for (int time = 0; time < 2; ++time) {
-      const at::Tensor got = parallel.evaluate(x.narrow(0, 0, rank + 1));
-      EXPECT_TRUE(at::allclose(got.cpu(), expected.narrow(0, 0, rank + 1)));
-    }
-  });
+  std::vector<Device> devices = virtual_devices(6);
+  for (const bool one_thread : {false, true}) {
+    if (one_thread) std::fill(devices.begin(), devices.end(), cpu_device());
+    const auto make = [] {
+      nn::Layers net(nn::Seed{4});
+      for (const char* const name : {"a", "b", "c", "d"})
+        net.add(name, [] { return torch::nn::Linear(6, 6); });
+      return net;
+    };
+    const at::Tensor x = rows(4, 1).to(at::kFloat);
+    const at::Tensor expected = make().forward(x);
+    spawn(3, [&](World& world) {
+      const int rank = world.rank();
+      ParallelOptions options{.level = ShardLevel::Parameters};
+      options.options.micro_batches = 4;
+      options.options.balance = {2, 2};
+      options.options.devices = {devices[2 * rank], devices[2 * rank + 1]};
+      options.options.deadline = std::chrono::seconds(20);
+      Parallel parallel(make(), DeviceMesh(world, {{"shard", 3}}), options);
+      for (int time = 0; time < 2; ++time) {
+        const at::Tensor got = parallel.evaluate(x.narrow(0, 0, rank + 1));
+        EXPECT_TRUE(at::allclose(got.cpu(), expected.narrow(0, 0, rank + 1)));
+      }
+    });
+  }
 }
 
 // "a.weight" is of the layer "a", "a.b.weight" of the nested model's layer "a.b".

@@ -30,9 +30,12 @@ std::string message_of_rank_0(
           return;
         }
         try {
-          action(world, [] { throw Stopped(); });
+          // An error before rank 0 has failed would reach it in place of its own.
+          action(world, [&] {
+            failed.get_future().wait();
+            throw Stopped();
+          });
         } catch (const Stopped&) {
-          failed.get_future().wait();
         }
       },
       std::chrono::milliseconds(400));

@@ -3,14 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
 #include <cstring>
 #include <fstream>
-#include <iostream>
 #include <map>
-#include <sstream>
+#include <thread>
+#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
@@ -48,6 +52,29 @@ class FramedBytes : public Tokenizer {
  private:
   std::unique_ptr<Tokenizer> bytes_ = bytes_tokenizer();
   std::vector<Id> prefix_, suffix_;
+};
+
+// The process's standard input is a pipe with this text while the object lives; without a text it
+// stays open and empty.
+class StandardInput {
+ public:
+  StandardInput() {
+    EXPECT_EQ(pipe(ends_.data()), 0);
+    before_ = dup(STDIN_FILENO);
+    dup2(ends_[0], STDIN_FILENO);
+  }
+  explicit StandardInput(const std::string& text) : StandardInput() {
+    EXPECT_EQ(write(ends_[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    close(std::exchange(ends_[1], -1));
+  }
+  ~StandardInput() {
+    dup2(before_, STDIN_FILENO);
+    for (const int end : {before_, ends_[0], ends_[1]}) close(end);
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+  int before_ = -1;
 };
 
 // The content of a file, read without the library.
@@ -157,11 +184,36 @@ TEST_F(Prepare, ReadsFilesFoldersAndLinesOfJsonInOrder) {
 }
 
 TEST_F(Prepare, ReadsStandardInput) {
-  std::istringstream input("from a pipe");
-  std::streambuf* const before = std::cin.rdbuf(input.rdbuf());
-  prepare({"-"}, tokenizer, {.out = out, .validation = 0});
-  std::cin.rdbuf(before);
+  {
+    const StandardInput input("from a pipe");
+    prepare({"-"}, tokenizer, {.out = out, .validation = 0});
+  }
   EXPECT_THAT(documents(), ElementsAre(ids_of("from a pipe")));
+}
+
+TEST_F(Prepare, ReadsAFifo) {
+  const fs::path fifo = folder / "fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(fifo) << "through a fifo"; });
+  prepare({fifo.string()}, tokenizer, {.out = out, .validation = 0});
+  writer.join();
+  EXPECT_THAT(documents(), ElementsAre(ids_of("through a fifo")));
+}
+
+// A signal ends the wait for input where the caller stops.
+TEST_F(Prepare, StopsWhileItWaitsForInput) {
+  static volatile std::sig_atomic_t alarms = 0;
+  struct sigaction action {};
+  action.sa_handler = [](int) { alarms = alarms + 1; };
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGALRM, &action, nullptr);
+  const StandardInput input;  // nothing comes
+  const itimerval soon{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = 50'000}};
+  setitimer(ITIMER_REAL, &soon, nullptr);
+  const PrepareOptions options{.out = out,
+                               .progress = [](std::int64_t, std::int64_t) { return alarms == 0; }};
+  EXPECT_THROW(prepare({"-"}, tokenizer, options), StateError);
+  EXPECT_FALSE(fs::exists(out));
 }
 
 TEST_F(Prepare, DividesTextAtSeparators) {
@@ -264,8 +316,37 @@ TEST_F(Prepare, LeavesEmptyDocumentsOut) {
 
 TEST_F(Prepare, ReplacesInvalidUtf8) {
   const std::string file = write("a", "a\xff\xc3z");
-  prepare({file}, tokenizer, {.out = out, .validation = 0});
+  const Prepared done = prepare({file}, tokenizer, {.out = out, .validation = 0});
   EXPECT_THAT(documents(), ElementsAre(ids_of("a\xef\xbf\xbd\xef\xbf\xbdz")));
+  EXPECT_EQ(done.repaired_documents, 1);
+}
+
+TEST_F(Prepare, LeavesByteOrderMarksOutAndRefusesUtf16) {
+  prepare({write("a", "\xef\xbb\xbfhi")}, tokenizer, {.out = out, .validation = 0});
+  EXPECT_THAT(documents(), ElementsAre(ids_of("hi")));
+  for (const char* mark : {"\xff\xfe", "\xfe\xff"})
+    EXPECT_THAT(refusal({write("b", std::string(mark) + "h")}, {.out = folder / "other"}),
+                AllOf(HasSubstr("is UTF-16"), HasSubstr("iconv")));
+}
+
+// A pair is what the template writes for it, and the targets are what it adds to the prompt.
+TEST_F(Prepare, WritesPairsAsConversations) {
+  const std::string file = write("pairs.jsonl", "{\"prompt\": \"hi\", \"answer\": \"ho\"}\n");
+  const FramedBytes framed({257}, {});
+  prepare({file}, framed,
+          {.out = out,
+           .end_token = 256,
+           .validation = 0,
+           .prompt_key = "prompt",
+           .chat = ChatTemplate::from_text(
+               "begin: ^\nmessage: {role}={content};\nanswer: assistant=\n")});
+  const PlainFile pairs = plain(out / "train_000000.bin");
+  EXPECT_THAT(pairs.documents, ElementsAre(ids_of("^user=hi;assistant=ho;")));
+  EXPECT_EQ(pairs.counts, std::string(19, '0') + "111");
+  const auto chat = ChatTemplate::from_text("message: {content}\nanswer: >\n");
+  EXPECT_THAT(refusal({file}, {.out = folder / "b", .prompt_key = "prompt", .chat = chat}),
+              HasSubstr("begins an answer in another way"));
+  EXPECT_THAT(refusal({file}, {.out = folder / "b", .chat = chat}), HasSubstr("--prompt-key"));
 }
 
 TEST_F(Prepare, CountsOnlyAnswersOfPairs) {
@@ -315,10 +396,10 @@ TEST_F(Prepare, CountsOnlyAnswersOfPairs) {
 TEST_F(Prepare, ReadsPairsFromLinesOfJsonOnly) {
   const std::string text = write("a.txt", "x");
   EXPECT_THAT(refusal({text}, {.prompt_key = "prompt"}), HasSubstr("from .jsonl files only"));
-  std::istringstream input("{\"q\": \"a\", \"a\": \"b\"}");
-  std::streambuf* const before = std::cin.rdbuf(input.rdbuf());
-  prepare({"-"}, tokenizer, {.out = out, .prompt_key = "q", .answer_key = "a"});
-  std::cin.rdbuf(before);
+  {
+    const StandardInput input("{\"q\": \"a\", \"a\": \"b\"}");
+    prepare({"-"}, tokenizer, {.out = out, .prompt_key = "q", .answer_key = "a"});
+  }
   EXPECT_EQ(plain(out / "train_000000.bin").counts, "01");
   EXPECT_THAT(documents("validation"), IsEmpty());  // a single pair is not divided
 }

@@ -208,6 +208,32 @@ TEST_F(TokenFiles, GiveOneDocumentARow) {
   EXPECT_THAT(row_of(rows, 2).targets, ElementsAre(-100, -100, -100, -100));
 }
 
+TEST_F(TokenFiles, RefuseOtherSizesAndRowsThatDoNotExist) {
+  const auto set = text_of({{9, 8}});
+  for (const RowOrder order : {RowOrder::Windows, RowOrder::Documents, RowOrder::Rows}) {
+    const TokenRows rows(set, {.order = order, .context = 8, .vocabulary = 1000});
+    const auto refusal = [&](std::int64_t number, std::size_t ids, std::size_t targets,
+                             std::size_t places) -> std::string {
+      std::vector<std::int64_t> a(ids), b(targets), c(places);
+      try {
+        rows.read(number, 0, {.ids = a, .targets = b, .places = c});
+      } catch (const UsageError& error) {
+        return error.what();
+      }
+      return "";
+    };
+    EXPECT_EQ(refusal(0, 8, 8, 8), "");
+    EXPECT_THAT(refusal(0, 4, 8, 8), HasSubstr("a row of 8 tokens needs spans of that size"));
+    EXPECT_THAT(refusal(0, 16, 16, 16), HasSubstr("got 16, 16 and 16"));
+    EXPECT_THAT(refusal(0, 8, 4, 8), HasSubstr("got 8, 4 and 8"));
+    if (rows.has_places()) {
+      EXPECT_THAT(refusal(0, 8, 8, 0), HasSubstr("and places"));
+    }
+    for (const std::int64_t number : {std::int64_t{-1}, rows.count(), std::int64_t{1000000}})
+      EXPECT_THAT(refusal(number, 8, 8, 8), HasSubstr("is outside of the text's rows 0 to"));
+  }
+}
+
 TEST_F(TokenFiles, TooShortForARowAreRefused) {
   const auto set = text_of({{4}});
   EXPECT_THROW(TokenRows(set, {.context = 4, .vocabulary = 1000}), UsageError);

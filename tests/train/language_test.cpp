@@ -5,15 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "tests/train/training.h"
-#include "trestle/data/loader.h"
-#include "trestle/device/virtual_device.h"
-#include "trestle/models/transformer/read_config.h"
-#include "trestle/models/transformer/transformer.h"
-#include "trestle/tokens/files/prepare.h"
-#include "trestle/tokens/files/token_rows.h"
-#include "trestle/tokens/saved_tokenizer.h"
-#include "trestle/tokens/tokenizers/bytes_tokenizer.h"
+#include "tests/train/language_training.h"
 #include "trestle/train/dry_run.h"
 #include "trestle/train/language/model_flops.h"
 #include "trestle/train/language/text_model.h"
@@ -23,166 +15,6 @@ namespace trestle::train {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Language models on documents of 2 to 41 bytes, packed into rows of 16: the rows of a batch have
-// different numbers of targets, and one of them hardly any.
-class LanguageTraining : public Training {
- protected:
-  static void SetUpTestSuite() {
-    Training::SetUpTestSuite();
-    install_virtual_devices({.count = 3});  // before the first backward of this process
-    std::ofstream lines(base_ / "documents.jsonl");
-    for (int i = 0; i < 40; ++i)
-      lines << R"({"text": ")"
-            << std::string(static_cast<std::size_t>(1 + (i * 7) % 41),
-                           static_cast<char>('a' + i % 26))
-            << "b\"}\n";
-    lines.close();
-    tokens::prepare(
-        {(base_ / "documents.jsonl").string()}, *tokens::bytes_tokenizer(),
-        {.out = base_ / "text", .validation = 0.2, .save_tokenizer = [](const fs::path& to) {
-           tokens::copy_tokenizer("bytes", to);
-         }});
-  }
-
-  static recipe::Recipe language_recipe(const std::string& model = "gpt2") {
-    recipe::Recipe recipe = Training::recipe();
-    recipe.model.name = model;
-    recipe.model.width = 16;
-    recipe.transformer.layers = 2;
-    recipe.transformer.heads = 4;
-    if (model == "llama") recipe.transformer.kv_heads = 2;
-    recipe.transformer.context = 16;
-    recipe.data = {};
-    recipe.data.name = "tokens";
-    recipe.data.tokens = (base_ / "text").string();
-    recipe.data.order = "documents";
-    recipe.devices.use = "cpu";
-    recipe.devices.threads = 1;
-    recipe.pipeline.balance = {5};
-    recipe.pipeline.micro_batches = 1;
-    recipe.pipeline.recompute = {"never"};
-    recipe.optimizer = {};
-    recipe.optimizer.name = "adamw";
-    recipe.optimizer.learning_rate = 1e-3;
-    recipe.optimizer.epsilon = 1e-5;
-    recipe.optimizer.weight_decay = 0.1;
-    recipe.optimizer.no_weight_decay = {"one_dimensional"};
-    recipe.optimizer.clip_grad_norm = 1;
-    recipe.train.batch = 6;
-    recipe.train.epochs = 1;
-    recipe.train.max_steps = 5;
-    recipe.train.drop_last = true;
-    recipe.train.predict = false;
-    return recipe;
-  }
-
-  static TrainHooks language_hooks() {
-    TrainHooks own;
-    return own;
-  }
-
-  // The same steps in plain libtorch: whole batches, torch's loss and optimizer.
-  static std::map<std::string, at::Tensor> plain_weights(const recipe::Recipe& recipe) {
-    const auto config = models::read_config(base_ / "runs" / recipe.name / "config.json");
-    nn::Layers net = models::transformer(config, {.seed = 42});
-    std::vector<at::Tensor> decayed, others;
-    for (const auto& [name, tensor] : net.named_parameters())
-      (tensor.dim() > 1 ? decayed : others).push_back(tensor);
-    const auto options = [&](double decay) {
-      return std::make_unique<torch::optim::AdamWOptions>(
-          torch::optim::AdamWOptions(1e-3).eps(1e-5).weight_decay(decay));
-    };
-    std::vector<torch::optim::OptimizerParamGroup> groups;
-    groups.emplace_back(decayed, options(0.1));
-    groups.emplace_back(others, options(0));
-    torch::optim::AdamW optimizer(groups);
-    const tokens::TokenRows rows(
-        std::make_shared<tokens::TokenSet>(base_ / "text", "train"),
-        {.order = tokens::RowOrder::Documents, .context = 16, .vocabulary = 256, .seed = 42});
-    for (const auto& numbers : shuffled_batches(rows.count(), 6, 5)) {
-      at::Tensor ids = torch::empty({6, 16, 2}, torch::kLong),
-                 targets = torch::empty({6, 16}, torch::kLong);
-      for (std::size_t i = 0; i < numbers.size(); ++i) {
-        std::vector<std::int64_t> a(16), b(16), c(16);
-        rows.read(numbers[i], 0, {.ids = a, .targets = b, .places = c});
-        const auto row = static_cast<std::int64_t>(i);
-        ids[row].select(1, 0).copy_(torch::tensor(a));
-        ids[row].select(1, 1).copy_(torch::tensor(c));
-        targets[row].copy_(torch::tensor(b));
-      }
-      optimizer.zero_grad();
-      const at::Tensor scores = net.forward(ids);
-      torch::nn::functional::cross_entropy(scores.flatten(0, 1), targets.flatten()).backward();
-      torch::nn::utils::clip_grad_norm_(net.parameters(), 1.0);
-      optimizer.step();
-    }
-    const auto named = net.named_parameters();
-    return {named.begin(), named.end()};
-  }
-
-  // The order of the loader, from a loader over the numbers themselves.
-  static std::vector<std::vector<std::int64_t>> shuffled_batches(std::int64_t count,
-                                                                 std::int64_t batch,
-                                                                 std::int64_t most) {
-    struct Numbers : data::Dataset {
-      std::int64_t count = 0;
-      std::int64_t size() const override { return count; }
-      data::Sample get(std::int64_t index) const override {
-        return {torch::tensor({index}), torch::tensor({index}), text(index)};
-      }
-    };
-    auto numbers = std::make_shared<Numbers>();
-    numbers->count = count;
-    data::Loader loader(numbers, {.batch = batch,
-                                  .order = data::Order::Shuffled,
-                                  .last_batch = data::LastBatch::Drop,
-                                  .seed = 42});
-    std::vector<std::vector<std::int64_t>> all;
-    for (data::Batch& one : loader.epoch(0)) {
-      std::vector<std::int64_t> row;
-      for (std::int64_t i = 0; i < one.inputs.size(0); ++i)
-        row.push_back(one.inputs[i].item<std::int64_t>());
-      all.push_back(row);
-      if (std::ssize(all) == most) break;
-    }
-    return all;
-  }
-
-  static void expect_weights(const std::map<std::string, at::Tensor>& expected,
-                             const fs::path& run) {
-    const auto actual = tensors(run / "best.safetensors");
-    ASSERT_EQ(actual.size(), expected.size());
-    for (const auto& [name, tensor] : expected)
-      EXPECT_TRUE(at::allclose(tensor, actual.at(name), 1e-4, 2e-6))
-          << name << " differs by " << (tensor - actual.at(name)).abs().max().item<double>();
-  }
-
-  // Trains under several plans; each gives the weights of the plain loop.
-  struct Plan {
-    std::string name;
-    int ranks = 1;
-    std::function<void(recipe::Recipe&)> set;
-  };
-  static void expect_same_for(const std::string& model, const std::vector<Plan>& plans) {
-    recipe::Recipe first = language_recipe(model);
-    first.name += "_" + model;
-    train(first, language_hooks());
-    const auto expected = plain_weights(first);
-    expect_weights(expected, base_ / "runs" / first.name);
-    for (const Plan& plan : plans) {
-      SCOPED_TRACE(plan.name);
-      recipe::Recipe other = language_recipe(model);
-      other.name += "_" + plan.name;
-      plan.set(other);
-      if (plan.ranks == 1)
-        train(other, language_hooks());
-      else
-        on_ranks(plan.ranks, other, language_hooks());
-      expect_weights(expected, base_ / "runs" / other.name);
-    }
-  }
-};
 
 std::vector<std::string> recomputed() { return {"layers"}; }
 
@@ -197,7 +29,7 @@ TEST_F(LanguageTraining, MicroBatchesAndRecomputationGiveThePlainWeights) {
                     }}});
 }
 
-TEST_F(LanguageTraining, PipelinesOfLlamaGiveThePlainWeights) {
+TEST_F(LanguageTraining, PipelinesOnVirtualDevicesGiveThePlainWeights) {
   const auto cut = [](std::vector<std::int64_t> balance, const char* schedule) {
     return [=](recipe::Recipe& r) {
       r.devices.use = text("virtual:", balance.size());
@@ -206,9 +38,10 @@ TEST_F(LanguageTraining, PipelinesOfLlamaGiveThePlainWeights) {
       r.pipeline.micro_batches = 3;
     };
   };
-  expect_same_for("llama", {{"two_gpipe", 1, cut({2, 3}, "gpipe")},
-                            {"three_1f1b", 1, cut({1, 2, 2}, "1f1b")},
-                            {"recomputed", 1, [&](recipe::Recipe& r) {
+  for (const char* model : {"gpt2", "llama"})
+    expect_same_for(model, {{text(model, "_two_gpipe"), 1, cut({2, 3}, "gpipe")},
+                            {text(model, "_three_1f1b"), 1, cut({1, 2, 2}, "1f1b")},
+                            {text(model, "_recomputed"), 1, [&](recipe::Recipe& r) {
                                cut({2, 3}, "1f1b")(r);
                                r.pipeline.recompute = {"always"};
                              }}});
@@ -231,6 +64,49 @@ TEST_F(LanguageTraining, ReplicasAndShardsGiveThePlainWeights) {
                             {text(model, "_hsdp"), 4, mesh(2, 2, "parameters")}});
 }
 
+// A mask is keyed by the example's number in the whole step.
+TEST_F(LanguageTraining, DropoutDoesNotDependOnThePlan) {
+  recipe::Recipe recipe = language_recipe("gpt2");
+  recipe.transformer.dropout = 0.2;
+  recipe.transformer.attention = "written";
+  recipe.transformer.attention_dropout = 0.1;
+  train(recipe);
+  const auto expected = tensors(base_ / "runs" / recipe.name / "best.safetensors");
+  const auto pipeline = [](recipe::Recipe& r) {
+    r.pipeline.balance = {1, 2, 2};
+    r.pipeline.schedule = "1f1b";
+    r.pipeline.micro_batches = 3;
+    r.pipeline.recompute = {"always"};
+  };
+  expect_weights_of_plans(
+      expected, recipe,
+      {{"four", 1, [](recipe::Recipe& r) { r.pipeline.micro_batches = 4; }},
+       {"blocks", 1, [](recipe::Recipe& r) { r.pipeline.checkpoint = recomputed(); }},
+       {"accumulated", 1,
+        [](recipe::Recipe& r) {
+          r.train.batch = 3;
+          r.train.accumulate = 2;
+        }},
+       {"devices", 1,
+        [&](recipe::Recipe& r) {
+          pipeline(r);
+          r.devices.use = "virtual:3";
+        }},
+       {"ddp", 4, [](recipe::Recipe& r) { r.mesh.replicate = 4; }},
+       {"zero3", 2, [](recipe::Recipe& r) { r.mesh.shard = 2; }},
+       {"accumulated_ddp", 2,
+        [](recipe::Recipe& r) {
+          r.train.batch = 3;
+          r.train.accumulate = 2;
+          r.mesh.replicate = 2;
+        }},
+       {"ranks", 6, [&](recipe::Recipe& r) {
+          pipeline(r);
+          r.mesh.pipeline = 3;
+          r.mesh.replicate = 2;
+        }}});
+}
+
 // The table is most of the weights. Each stage that uses it has it and its gradient; the first
 // stage alone has the optimizer's state. So the predicted peaks of the stages are near the
 // measured ones, in the run's own prediction, in a dry run, and for a balance.
@@ -246,10 +122,10 @@ TEST_F(LanguageTraining, PredictsPeaksWithTiedWeights) {
     recipe.pipeline.balance = balance;
     recipe.pipeline.micro_batches = 3;
     recipe.train.predict = true;
-    const RunPlan plan = plan_on_paper(recipe, language_hooks());
+    const RunPlan plan = plan_on_paper(recipe, {});
     // The table once, positions, two blocks, the last norm.
     EXPECT_EQ(plan.parameters, 2048 * 64 + 16 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64);
-    const TrainResult result = train(recipe, language_hooks());
+    const TrainResult result = train(recipe, {});
     ASSERT_EQ(result.peaks.size(), balance.size());
     for (std::size_t stage = 0; stage < balance.size(); ++stage) {
       const auto measured = static_cast<double>(result.peaks[stage].measured);
@@ -313,7 +189,7 @@ TEST(ModelFlops, FollowPalmsFormula) {
 TEST_F(LanguageTraining, ReportsModelFlopsOfAnEpoch) {
   recipe::Recipe recipe = language_recipe();
   recipe.train.peak_tflops = 0.001;
-  const TrainResult done = train(recipe, language_hooks());
+  const TrainResult done = train(recipe, {});
   nlohmann::json epoch;
   for (const std::string& line : split(read_file(done.run_folder / "metrics.jsonl"), '\n'))
     if (line.find("training_loss") != std::string::npos) epoch = nlohmann::json::parse(line);
@@ -327,19 +203,19 @@ TEST_F(LanguageTraining, ReportsModelFlopsOfAnEpoch) {
 
 TEST_F(LanguageTraining, ResumesToTheToken) {
   recipe::Recipe recipe = language_recipe();
-  const TrainResult whole = train(recipe, language_hooks());
+  const TrainResult whole = train(recipe, {});
   recipe.name += "_stopped";
-  TrainHooks stopping = language_hooks();
+  TrainHooks stopping = {};
   stopping.stop_after_steps = 2;
   const TrainResult stopped = train(recipe, stopping);
   EXPECT_FALSE(stopped.finished);
-  resume(stopped.run_folder, {}, language_hooks());
+  resume(stopped.run_folder, {}, {});
   expect_same(whole.run_folder / "best.safetensors", stopped.run_folder / "best.safetensors");
 }
 
 TEST_F(LanguageTraining, LeavesAModelThatWritesText) {
   recipe::Recipe recipe = language_recipe("llama");
-  const TrainResult done = train(recipe, language_hooks());
+  const TrainResult done = train(recipe, {});
   EXPECT_EQ(done.metric_name, "log_probability");
   const TextModel model = open_text_model(done.run_folder);
   EXPECT_EQ(model.kind, "run");
@@ -353,7 +229,7 @@ TEST_F(LanguageTraining, LeavesAModelThatWritesText) {
 // Adapters alone are trained, from weights in a file; their frozen weights keep every bit.
 TEST_F(LanguageTraining, TrainsAdaptersBesideFrozenWeights) {
   recipe::Recipe recipe = language_recipe("llama");
-  const TrainResult base = train(recipe, language_hooks());
+  const TrainResult base = train(recipe, {});
   const auto before = tensors(base.run_folder / "best.safetensors");
   for (const char* type : {"fp32", "bf16"}) {
     recipe::Recipe tuned = language_recipe("llama");
@@ -363,7 +239,7 @@ TEST_F(LanguageTraining, TrainsAdaptersBesideFrozenWeights) {
     tuned.adapters.frozen_type = type;
     tuned.optimizer.no_weight_decay = {};
     tuned.optimizer.learning_rate = 0.01;
-    const TrainResult done = train(tuned, language_hooks());
+    const TrainResult done = train(tuned, {});
     const auto after = tensors(done.run_folder / "best.safetensors");
     int adapters = 0;
     for (const auto& [name, tensor] : after) {
@@ -382,7 +258,7 @@ TEST_F(LanguageTraining, TrainsAdaptersBesideFrozenWeights) {
 TEST_F(LanguageTraining, RefusesWhatDoesNotFit) {
   const auto refused = [](recipe::Recipe recipe, const char* words) {
     try {
-      train(recipe, language_hooks());
+      train(recipe, {});
       ADD_FAILURE() << "no error: " << words;
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), HasSubstr(words));

@@ -21,6 +21,13 @@ void refuse_without_effect(const Verb& verb, const std::vector<std::string>& fla
       {.hint = text("Leave ", given.size() == 1 ? "it" : "them", " out.")});
 }
 
+void add_adapter_option(Verb verb, std::filesystem::path& folder) {
+  verb.add("--adapter", folder,
+           "A folder of PEFT, such as `trestle export --names peft` writes: low-rank adapters that "
+           "are put beside the model's weights")
+      .type("FOLDER");
+}
+
 void add_checkpoint_flag(Verb verb, train::Checkpoint& which) {
   verb.add(
           "--checkpoint",

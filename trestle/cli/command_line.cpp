@@ -76,6 +76,11 @@ Flag& Flag::rare() {
   return *this;
 }
 
+Flag& Flag::may_be_empty() {
+  state_->emptiable.insert(option_);
+  return *this;
+}
+
 Flag& Flag::one_value_each() {
   option_->allow_extra_args(false);
   return *this;
@@ -204,6 +209,7 @@ std::string CommandLine::help_of(HelpLevel level) const {
 void CommandLine::refuse_empty_values() const {
   for (const CLI::Option* option : chosen_app(*app_).get_options()) {
     if (option->get_group().starts_with("[")) continue;  // a field of a recipe
+    if (state_.emptiable.contains(option)) continue;
     for (const std::string& value : option->results())
       if (value.empty())
         throw UsageError(text(option->get_name(), " is empty"),

@@ -31,7 +31,8 @@ struct Range {
 // Shared by a command line and its verbs.
 struct CommandState {
   Action chosen = {};
-  std::set<const CLI::Option*> rare = {};  // flags that only --help-all lists
+  std::set<const CLI::Option*> rare = {};       // flags that only --help-all lists
+  std::set<const CLI::Option*> emptiable = {};  // flags whose value may be empty
 };
 
 // A flag that was just added; all functions return it again.
@@ -46,6 +47,7 @@ class Flag {
   Flag& excludes(const std::string& flag);  // a flag of the same verb, added before
   Flag& group(const std::string& heading);  // its heading in --help
   Flag& rare();                             // --help-all lists it, --help does not
+  Flag& may_be_empty();                     // see refuse_empty_values()
   Flag& one_value_each();                   // a flag with a vector: one value each time it is given
 
  private:
@@ -117,7 +119,7 @@ class CommandLine {
   const Action& chosen_action() const { return state_.chosen; }
   std::string help() const;
   // Throws UsageError for a flag of the chosen verb with an empty value, as of --out "$NOT_SET".
-  // Fields of a recipe may be empty, which selects their default.
+  // Fields of a recipe may be empty, which selects their default, and so may may_be_empty() flags.
   void refuse_empty_values() const;
 
   // For shell completion: for each verb, as "data check", the names of its flags and verbs. The

@@ -52,10 +52,10 @@ int synthesize(const std::string& kind, train::Synthesis wanted) {
 
 // The fields of a recipe that are flags of `data check`.
 const std::vector<std::string> check_fields = {
-    "data.images",    "data.input_array", "data.target_array", "data.masks",
-    "data.folder",    "data.mask_suffix", "data.mask_values",  "data.mask_ignore",
-    "data.scale",     "data.image_width", "data.image_height", "data.spacing",
-    "model.channels", "model.classes"};
+    "data.images", "data.input_array", "data.target_array", "data.masks",
+    "data.folder", "data.mask_suffix", "data.mask_values",  "data.mask_ignore",
+    "data.scale",  "data.image_width", "data.image_height", "data.spacing",
+    "data.tokens", "model.channels",   "model.classes"};
 
 std::string flag_of(const std::string& key) {
   std::string flag = "--" + key;
@@ -201,8 +201,10 @@ void add_check(Verb verb, const RunOptions& options) {
               arguments->changes.emplace_back(name, value);
             },
             train::help_of(field))
-        .type(name == "data.images" || name == "data.masks" || name == "data.folder" ? "DIR"
-                                                                                     : "VALUE");
+        .type(name == "data.images" || name == "data.masks" || name == "data.folder" ||
+                      name == "data.tokens"
+                  ? "DIR"
+                  : "VALUE");
   }
   check.add_switch("--json", arguments->json, "Print one JSON object");
   check.footer(examples(
@@ -211,6 +213,7 @@ void add_check(Verb verb, const RunOptions& options) {
        "trestle data check volumes --images scans --masks labels --classes 3",
        "trestle data check classification --folder flowers",
        "trestle data check mnist --folder data/mnist",
+       "trestle data check tokens --tokens data/plays",
        "trestle data check recipes/unet_carvana.toml"}));
   check.action([check, arguments, &options] { return check_data_set(check, *arguments, options); });
 }

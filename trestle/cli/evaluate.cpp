@@ -3,11 +3,19 @@
 #include <cmath>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "trestle/base/counted.h"
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/train/language/evaluate_choices.h"
+#include "trestle/train/language/evaluate_text.h"
+#include "trestle/train/language/text_model.h"
 #include "trestle/train/progress/bar.h"
 
 namespace trestle::cli {
@@ -18,33 +26,21 @@ struct EvaluateArguments {
   train::EvaluateOptions options;
   FieldChanges changes;
   bool json = false;
+  // For language models.
+  std::filesystem::path text, choices, tokenizer;
+  std::int64_t window = 0, stride = 0;
+  std::optional<std::string> separator;
 };
 
 // The fields that may differ from the run's.
-const std::vector<std::string> fields = {"data.images",
-                                         "data.masks",
-                                         "data.folder",
-                                         "data.input_array",
-                                         "data.target_array",
-                                         "data.mask_suffix",
-                                         "data.mask_values",
-                                         "data.mask_ignore",
-                                         "data.tokens",
-                                         "data.order",
-                                         "data.validation_windows",
-                                         "data.scale",
-                                         "data.image_width",
-                                         "data.image_height",
-                                         "data.workers",
-                                         "devices.use",
-                                         "devices.threads",
-                                         "pipeline.balance",
-                                         "pipeline.micro_batches",
-                                         "pipeline.split_size",
-                                         "train.batch",
-                                         "train.precision",
-                                         "train.loss",
-                                         "train.metric"};
+const std::vector<std::string> fields = {
+    "data.images",         "data.masks",       "data.folder",       "data.input_array",
+    "data.target_array",   "data.mask_suffix", "data.mask_values",  "data.mask_ignore",
+    "data.tokens",         "data.order",       "data.row_tokens",   "data.validation_windows",
+    "data.scale",          "data.image_width", "data.image_height", "data.workers",
+    "devices.use",         "devices.threads",  "pipeline.balance",  "pipeline.micro_batches",
+    "pipeline.split_size", "train.batch",      "train.precision",   "train.loss",
+    "train.metric"};
 
 void print_evaluation(const train::EvaluateResult& result) {
   std::cout << "weights   " << result.weights.string();
@@ -79,29 +75,180 @@ int perform_evaluate(const EvaluateArguments& arguments, const RunOptions& optio
   return 0;
 }
 
+struct OpenedModel {
+  train::TextModel model;
+  generate::LanguageModel reader;
+};
+
+// The model for --text and --choices, on the devices and in the type that the fields' flags name.
+OpenedModel open_model(const EvaluateArguments& arguments, const char* flag) {
+  train::TextModelOptions options{.checkpoint = arguments.options.checkpoint,
+                                  .tokenizer = arguments.tokenizer};
+  for (const auto& [name, value] : arguments.changes) {
+    if (name == "devices.use") {
+      options.devices = parse_devices(value);
+    } else if (name == "train.precision") {
+      if (value != "fp32" && value != "bf16")
+        throw UsageError(text("--precision ", value, " is neither fp32 nor bf16, the types of ",
+                              "weights that ", flag, " evaluates"));
+      if (value == "bf16") options.type = at::kBFloat16;
+    } else {
+      throw UsageError(text("a flag for '", name, "' has no effect with ", flag),
+                       {.hint = "Leave it out. --devices and --precision have an effect."});
+    }
+  }
+  train::TextModel model = train::open_text_model(arguments.options.run, options);
+  if (!model.tokenizer)
+    throw UsageError(text(arguments.options.run.string(), ": has no tokenizer"),
+                     {.hint = "Name one with --tokenizer."});
+  generate::LanguageModel reader(model.layers, model.config);
+  return {std::move(model), std::move(reader)};
+}
+
+int evaluate_text(const EvaluateArguments& arguments) {
+  const std::string words = read_file(arguments.text);
+  const OpenedModel opened = open_model(arguments, "--text");
+  const Stopwatch watch;
+  train::TextScore score;
+  try {
+    train::TextEvaluateOptions options{.window = arguments.window, .stride = arguments.stride};
+    if (!arguments.json) options.progress = train::count_bar("evaluated");
+    score = train::evaluate_text(opened.reader, *opened.model.tokenizer, words, options);
+  } catch (Error& error) {
+    error.add_context(text("in ", arguments.text.string()));
+    throw;
+  }
+  if (arguments.json) {
+    std::cout << nlohmann::ordered_json{{"weights", opened.model.weights.string()},
+                                        {"text", arguments.text.string()},
+                                        {"tokens", score.tokens},
+                                        {"bytes", score.bytes},
+                                        {"window", score.window},
+                                        {"stride", score.stride},
+                                        {"loss", score.loss()},
+                                        {"perplexity", score.perplexity()},
+                                        {"bits_per_byte", score.bits_per_byte()},
+                                        {"seconds", watch.seconds()}}
+                     .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+              << std::endl;
+    return 0;
+  }
+  std::cout << "weights       " << opened.model.weights.string() << "\ntext          "
+            << arguments.text.string() << ": " << counted(score.tokens, "token") << ", "
+            << counted(score.bytes, "byte") << "\nwindows       " << score.windows << " of up to "
+            << counted(score.window, "token") << ", stride " << score.stride << "\nloss          "
+            << score.loss() << "\nperplexity    " << score.perplexity() << "\nbits per byte "
+            << score.bits_per_byte() << "\ndone          in " << format_duration(watch.seconds())
+            << std::endl;
+  return 0;
+}
+
+int evaluate_choices(const EvaluateArguments& arguments) {
+  const std::vector<train::Question> questions = train::read_questions(arguments.choices);
+  const OpenedModel opened = open_model(arguments, "--choices");
+  const Stopwatch watch;
+  train::ChoicesResult result;
+  {
+    train::ChoicesOptions options;
+    if (arguments.separator) options.separator = *arguments.separator;
+    if (!arguments.json) options.progress = train::count_bar("evaluated");
+    result = train::evaluate_choices(opened.reader, *opened.model.tokenizer, questions, options);
+  }
+  const double share = result.accuracy(), normalised = result.normalised_accuracy();
+  if (arguments.json) {
+    std::cout << nlohmann::ordered_json{{"weights", opened.model.weights.string()},
+                                        {"choices", arguments.choices.string()},
+                                        {"questions", result.questions.size()},
+                                        {"acc", share},
+                                        {"acc_stderr", result.standard_error(share)},
+                                        {"acc_norm", normalised},
+                                        {"acc_norm_stderr", result.standard_error(normalised)},
+                                        {"cut", result.cut},
+                                        {"seconds", watch.seconds()}}
+                     .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+              << std::endl;
+    return 0;
+  }
+  std::cout << "weights   " << opened.model.weights.string() << "\nquestions "
+            << result.questions.size() << " of " << arguments.choices.string();
+  if (result.cut > 0)
+    std::cout << "\ncut       the prompts of " << counted(result.cut, "choice")
+              << " lost their begin to fit the context of " << opened.model.config.context;
+  std::cout << "\nacc       " << share << " (" << result.right << " right, standard error "
+            << result.standard_error(share) << ")\nacc_norm  " << normalised << " ("
+            << result.right_normalised << " right, standard error "
+            << result.standard_error(normalised) << ")\ndone      in "
+            << format_duration(watch.seconds()) << std::endl;
+  return 0;
+}
+
 }  // namespace
 
 void add_evaluate(Verb app, const RunOptions& options) {
-  Verb verb = app.add_verb(
-      "evaluate",
-      "Compute loss and metric of a run's weights, on its validation data or other data");
+  Verb verb = app.add_verb("evaluate",
+                           "Compute loss and metric of a run's weights, on its validation data or "
+                           "other data; or how well "
+                           "a language model predicts a text and answers questions");
   auto arguments = std::make_shared<EvaluateArguments>();
-  verb.add("run", arguments->options.run, "A run folder, or a .safetensors file in one")
+  verb.add(
+          "run", arguments->options.run,
+          "A run folder, or a .safetensors file in one; with --text and --choices also a folder of "
+          "Hugging Face or a GGUF file")
       .required()
       .type("RUN_FOLDER");
   add_checkpoint_flag(verb, arguments->options.checkpoint);
   verb.add_switch("--json", arguments->json, "Print one JSON object");
+  verb.add("--text", arguments->text,
+           "A text file: print the perplexity of a language model on it, and bits per byte")
+      .type("FILE");
+  verb.add("--choices", arguments->choices,
+           "A .jsonl file of questions: print the share of right answers. Each line is such as "
+           "{\"prompt\": \"Grass is\", \"choices\": [\"green\", \"loud\"], \"answer\": 0}")
+      .excludes("--text")
+      .type("FILE");
+  verb.add_number(
+          "--window", {1, 1'000'000'000}, [arguments](std::int64_t n) { arguments->window = n; },
+          "With --text: a token is predicted from at most N tokens (default: the model's context)")
+      .type("N");
+  verb.add_number(
+          "--stride", {1, 1'000'000'000}, [arguments](std::int64_t n) { arguments->stride = n; },
+          "With --text: tokens from one window to the next (default: half of the window)")
+      .type("N");
+  verb.add("--separator", arguments->separator,
+           "With --choices: the text between a prompt and a choice, which may be empty (default: "
+           "one "
+           "space)")
+      .may_be_empty()
+      .type("TEXT");
+  verb.add("--tokenizer", arguments->tokenizer,
+           "With --text and --choices: another tokenizer than the model's")
+      .type("FILE");
   add_field_flags(verb, arguments->changes, options, fields);
   verb.footer(
       examples({"trestle evaluate runs/unet_quick",
                 "trestle evaluate runs/unet_quick --checkpoint last --devices cpu --json",
                 "trestle evaluate runs/unet_quick --images other/photos --masks other/masks",
-                "trestle evaluate runs/resnet18_mnist --folder data/mnist"}) +
+                "trestle evaluate runs/resnet18_mnist --folder data/mnist",
+                "trestle evaluate runs/gpt_characters --text play.txt --stride 32",
+                "trestle evaluate smollm.gguf --choices questions.jsonl --json"}) +
       "Without data flags it uses the run's validation examples, and gives the numbers of its "
       "metrics.jsonl.\n"
-      "With other data it uses the validation split if there is one, else every example.\n" +
+      "With other data it uses the validation split if there is one, else every example.\n"
+      "Perplexity is exp(-(log p(t1) + ... + log p(tn)) / n) over the n tokens of a text. Each is\n"
+      "scored once, from the tokens before it in its window: window k predicts from the tokens\n"
+      "k stride to k stride + window - 1, and scores those that no window before it has scored.\n"
+      "Bits per byte are -(log2 p(t1) + ... + log2 p(tn)) / bytes.\n"
+      "A choice's score is the sum of the log-probabilities of its tokens behind the prompt; the\n"
+      "answer (acc) is the choice with the largest, or with the largest per byte (acc_norm).\n" +
       exit_codes());
   verb.action([verb, arguments, &options] {
+    const bool has_text = !arguments->text.empty(), has_choices = !arguments->choices.empty();
+    if (!has_text) refuse_without_effect(verb, {"--window", "--stride"}, "without --text");
+    if (!has_choices) refuse_without_effect(verb, {"--separator"}, "without --choices");
+    if (!has_text && !has_choices)
+      refuse_without_effect(verb, {"--tokenizer"}, "without --text or --choices");
+    if (has_text) return evaluate_text(*arguments);
+    if (has_choices) return evaluate_choices(*arguments);
     refuse_checkpoint_of_file(verb, arguments->options.run);
     return perform_evaluate(*arguments, options);
   });

@@ -16,11 +16,11 @@ namespace trestle::cli {
 namespace {
 
 int export_language_model(const train::ExportOptions& options) {
-  const train::TextModel model =
-      train::open_text_model(options.from, {.checkpoint = options.which});
-  const train::ExportedModel made = options.names == "peft"
-                                        ? train::export_adapters(model, options.out)
-                                        : train::export_text_model(model, options.out);
+  const train::TextModel model = train::open_text_model(
+      options.from, {.checkpoint = options.which, .adapters = options.adapter});
+  const train::ExportedModel made =
+      options.names == "peft" ? train::export_adapters(model, options.out, options.overwrite)
+                              : train::export_text_model(model, options.out, options.overwrite);
   std::cout << "wrote " << counted(made.tensors, "tensor") << ", "
             << counted(made.numbers, "number") << ", of " << model.weights.string() << " to "
             << options.out.string() << std::endl;
@@ -45,6 +45,7 @@ void add_export(Verb app) {
            "The naming scheme of the tensors: " + join(checkpoint::name_table_names(), ", ") +
                ", hugging_face or peft for a language model (default: trestle's own)")
       .type("WHOSE");
+  add_adapter_option(verb, arguments->adapter);
   verb.add(
           "--max-file-size",
           [arguments](const std::string& words) {
@@ -60,13 +61,20 @@ void add_export(Verb app) {
                         "trestle export runs/unet_quick/last --out unet.safetensors",
                         "trestle export runs/unet_quick --out unet_folder --max-file-size 2GB",
                         "trestle export runs/gpt_characters --out gpt --names hugging_face",
+                        "trestle export smollm --adapter my_adapters --out merged --names "
+                        "hugging_face",
                         "python3 -c 'import torch; print(torch.load(\"unet.pt\").keys())'"}) +
               exit_codes());
   verb.action([verb, arguments] {
-    need_folder_for(arguments->out, "--out");
     refuse_checkpoint_of_file(verb, arguments->from);
-    if (arguments->names == "hugging_face" || arguments->names == "peft")
+    if (arguments->names == "hugging_face" || arguments->names == "peft") {
+      refuse_without_effect(verb, {"--max-file-size"}, "with --names " + arguments->names);
       return export_language_model(*arguments);
+    }
+    need_folder_for(arguments->out, "--out");
+    if (!arguments->adapter.empty())
+      throw UsageError("--adapter needs --names hugging_face",
+                       {.hint = "The adapters are then added to the weights."});
     const train::ExportResult result = train::export_weights(*arguments);
     std::cout << "wrote " << counted(result.tensors, "tensor") << ", "
               << counted(result.numbers, "number") << ", of " << result.from.string() << " to "

@@ -2,10 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
@@ -25,13 +28,13 @@ struct GenerateArguments {
   std::vector<std::string> prompts;
   std::filesystem::path prompt_file;
   std::string ids;
-  std::filesystem::path tokenizer;
+  std::filesystem::path tokenizer, adapter;
   train::Checkpoint checkpoint = train::Checkpoint::Best;
   generate::ChoiceOptions choice{.temperature = 0.8, .top_k = 0};
-  std::int64_t tokens = 128;
+  std::int64_t tokens = 128, batch = 8;
   std::vector<std::string> stop;
   std::string temperature, top_p, repetition_penalty, precision = "fp32", devices;
-  bool greedy = false, chat = false, special = false, json = false;
+  bool greedy = false, slide = false, chat = false, special = false, json = false;
 };
 
 double number_of(const std::string& flag, const std::string& word) {
@@ -55,12 +58,82 @@ std::vector<std::int64_t> parse_ids(const std::string& words) {
   return ids;
 }
 
+// Prints the texts of a batch in the order of their prompts, each with its begin as it is written:
+// the words of a text are held back until the texts before it have ended.
+class Printer {
+ public:
+  Printer(const GenerateArguments& arguments, std::int64_t context)
+      : json_(arguments.json), context_(context) {}
+
+  struct Part {
+    std::string prompt;
+    std::vector<std::int64_t> ids;
+    std::string begin = {};  // printed before the text
+    std::string held = {};
+    std::optional<generate::Written> written = {};
+  };
+  void start(std::vector<Part> parts) {
+    parts_ = std::move(parts);
+    current_ = 0;
+    print();
+  }
+  void add(std::size_t part, std::string_view words) {
+    parts_[part].held += words;
+    if (part == current_) print();
+  }
+  void end(std::size_t part, const generate::Written& written) {
+    parts_[part].written = written;
+    while (current_ < parts_.size() && parts_[current_].written) {
+      print();
+      print_end(parts_[current_]);
+      ++current_;
+    }
+    if (current_ < parts_.size()) print();
+  }
+
+ private:
+  void print() {
+    Part& part = parts_[current_];
+    if (!json_) std::cout << part.begin << part.held << std::flush;
+    part.begin.clear();
+    part.held.clear();
+  }
+  void print_end(const Part& part) {
+    const generate::Generated& made = part.written->generated;
+    if (json_) {
+      std::cout << nlohmann::ordered_json{{"prompt", part.prompt},
+                                          {"prompt_ids", part.ids},
+                                          {"text", part.written->text},
+                                          {"ids", made.ids},
+                                          {"ended", generate::to_word(made.ended)},
+                                          {"prompt_seconds", made.prompt_seconds},
+                                          {"answer_seconds", made.answer_seconds}}
+                       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+                << std::endl;
+      return;
+    }
+    std::cout << std::endl;
+    if (made.ended == generate::Ended::Context)
+      std::cerr << "trestle: the text ends because the model's context of " << context_
+                << " tokens is full (--slide continues it)\n";
+  }
+
+  bool json_;
+  std::int64_t context_;
+  std::vector<Part> parts_;
+  std::size_t current_ = 0;
+};
+
 class Session {
  public:
   Session(const GenerateArguments& arguments, train::TextModel model)
-      : arguments_(arguments), model_(std::move(model)), writer_(model_.layers, model_.config) {
+      : arguments_(arguments),
+        model_(std::move(model)),
+        writer_(model_.layers, model_.config),
+        printer_(arguments, model_.config.context) {
     options_.generate.choice = arguments.choice;
     options_.generate.most_tokens = arguments.tokens;
+    options_.generate.slide = arguments.slide;
     options_.generate.end_tokens = model_.config.end_tokens;
     options_.generate.tokens = model_.known_tokens();
     options_.stop_words = arguments.stop;
@@ -72,16 +145,7 @@ class Session {
       throw UsageError(text(arguments_.model.string(), ": has no tokenizer"),
                        {.hint = "Name one with --tokenizer, or give token ids with --ids."});
     if (arguments_.chat) return converse();
-    const std::vector<std::string> prompts = all_prompts();
-    for (std::size_t i = 0; i < prompts.size() && !interrupted(); ++i) {
-      const auto specials =
-          arguments_.special ? tokens::Specials::Recognised : tokens::Specials::AsText;
-      options_.generate.text_number = static_cast<std::int64_t>(i);
-      if (!arguments_.json && prompts.size() > 1 && i > 0) std::cout << "\n";
-      if (!arguments_.json) std::cout << prompts[i] << std::flush;
-      const auto ids = generate::prompt_ids(*model_.tokenizer, prompts[i], specials);
-      report(prompts[i], ids, write(ids));
-    }
+    write_prompts(all_prompts());
   }
 
  private:
@@ -96,34 +160,43 @@ class Session {
     return prompts;
   }
 
-  generate::Written write(const std::vector<std::int64_t>& ids) {
-    generate::WriteOptions options = options_;
-    options.on_text = [&](std::string_view words) {
-      if (!arguments_.json) std::cout << words << std::flush;
-      return !interrupted();
-    };
-    return generate::write_text(writer_, *model_.tokenizer, ids, options);
+  // A prompt gives the same text alone and among others: the random numbers of a text depend on
+  // the seed and on the number of equal prompts before it.
+  void write_prompts(const std::vector<std::string>& prompts) {
+    const auto specials =
+        arguments_.special ? tokens::Specials::Recognised : tokens::Specials::AsText;
+    std::vector<generate::Prompt> encoded;
+    std::map<std::string, std::int64_t> seen;
+    for (const std::string& prompt : prompts)
+      encoded.push_back(
+          {generate::prompt_ids(*model_.tokenizer, prompt, specials), seen[prompt]++});
+    generate::check_prompts(model_.config, encoded);
+    const auto size = static_cast<std::size_t>(arguments_.batch);
+    for (std::size_t first = 0; first < prompts.size() && !interrupted(); first += size) {
+      const std::size_t last = std::min(prompts.size(), first + size);
+      std::vector<generate::Prompt> batch;
+      std::vector<Printer::Part> parts;
+      for (std::size_t i = first; i < last; ++i) {
+        batch.push_back(encoded[i]);
+        parts.push_back({prompts[i], encoded[i].ids, (i > 0 ? "\n" : "") + prompts[i]});
+      }
+      write(batch, std::move(parts));
+    }
   }
 
-  void report(const std::string& prompt, const std::vector<std::int64_t>& ids,
-              const generate::Written& written) {
-    const generate::Generated& made = written.generated;
-    if (arguments_.json) {
-      std::cout << nlohmann::ordered_json{{"prompt", prompt},
-                                          {"prompt_ids", ids},
-                                          {"text", written.text},
-                                          {"ids", made.ids},
-                                          {"ended", generate::to_word(made.ended)},
-                                          {"prompt_seconds", made.prompt_seconds},
-                                          {"answer_seconds", made.answer_seconds}}
-                       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-                << std::endl;
-      return;
-    }
-    std::cout << std::endl;
-    if (made.ended == generate::Ended::Context)
-      std::cerr << "trestle: the text ends because the model's context of " << model_.config.context
-                << " tokens is full\n";
+  std::vector<generate::Written> write(const std::vector<generate::Prompt>& batch,
+                                       std::vector<Printer::Part> parts) {
+    generate::WriteOptions options = options_;
+    options.on_text = [&](std::size_t text, std::string_view words) {
+      printer_.add(text, words);
+      return true;
+    };
+    // Also a token without text, such as half a character, lets a signal end the texts.
+    options.generate.on_token = [](std::size_t, std::int64_t) { return !interrupted(); };
+    printer_.start(std::move(parts));
+    return generate::write_batch(
+        writer_, *model_.tokenizer, batch, options,
+        [&](std::size_t text, const generate::Written& written) { printer_.end(text, written); });
   }
 
   void write_ids() {
@@ -146,7 +219,7 @@ class Session {
     std::vector<tokens::Message> messages;
     const bool terminal = isatty(STDIN_FILENO) != 0;
     std::vector<std::string> first = arguments_.prompts;
-    while (true) {
+    while (!interrupted()) {
       std::string line;
       if (!first.empty()) {
         line = first.front();
@@ -154,15 +227,21 @@ class Session {
       } else {
         if (!arguments_.prompts.empty() && !terminal) return;
         if (terminal) std::cout << "> " << std::flush;
-        if (!std::getline(std::cin, line) || interrupted()) return;
+        watch_interrupts();
+        if (!std::getline(std::cin, line)) {
+          if (terminal) std::cout << std::endl;  // after Ctrl-D
+          return;
+        }
       }
       if (line.empty()) continue;
       messages.push_back({"user", line});
       const auto encoded =
           model_.chat->encode(*model_.tokenizer, messages, tokens::AnswerBegin::Write);
       const std::vector<std::int64_t> ids(encoded.begin(), encoded.end());
-      const generate::Written written = write(ids);
-      report(line, ids, written);
+      if (terminal)
+        stop_on_interrupt("\ntrestle: the answer ends here; a second signal ends the program");
+      const generate::Written written = write({{ids}}, {{line, ids}}).front();
+      if (terminal) forget_ctrl_c();
       messages.push_back({"assistant", written.text});
     }
   }
@@ -171,15 +250,17 @@ class Session {
   train::TextModel model_;
   generate::LanguageModel writer_;
   generate::WriteOptions options_;
+  Printer printer_;
 };
 
 int perform_generate(const GenerateArguments& arguments) {
   train::TextModelOptions options{.checkpoint = arguments.checkpoint,
-                                  .tokenizer = arguments.tokenizer};
+                                  .tokenizer = arguments.tokenizer,
+                                  .adapters = arguments.adapter};
   if (arguments.precision == "bf16") options.type = at::kBFloat16;
   if (!arguments.devices.empty()) options.devices = parse_devices(arguments.devices);
   Session session(arguments, train::open_text_model(arguments.model, options));
-  stop_on_interrupt("trestle: the text ends here. A second signal ends the program.");
+  stop_on_interrupt("\ntrestle: the text ends here; a second signal ends the program\n");
   session.write_all();
   return interrupted() ? interrupted_exit_code() : 0;
 }
@@ -208,6 +289,11 @@ void add_generate(Verb app) {
       .one_value_each()
       .type("TEXT");
   verb.add("--prompts", arguments->prompt_file, "A file with a prompt in each line").type("FILE");
+  verb.add_number(
+          "--batch", {1, 100'000}, [arguments](std::int64_t n) { arguments->batch = n; },
+          "The most prompts that are continued at once (default 8); each gives the text that it "
+          "gives alone")
+      .type("N");
   verb.add("--ids", arguments->ids, "Token ids instead of a text, such as 5,17,3").type("IDS");
   verb.add_switch("--chat", arguments->chat, "A conversation: each line of the input is a message");
   verb.add_number(
@@ -217,6 +303,9 @@ void add_generate(Verb app) {
   verb.add("--temperature", arguments->temperature,
            "Divides the scores before a token is drawn (default 0.8); 0 = the largest score")
       .type("T");
+  verb.add_switch("--slide", arguments->slide,
+                  "Continue behind the end of the model's context: it then sees the last half of a "
+                  "context");
   verb.add_switch("--greedy", arguments->greedy, "Always the token with the largest score");
   verb.add_number(
           "--top-k", {0, 1'000'000'000},
@@ -243,6 +332,7 @@ void add_generate(Verb app) {
                   "The spelling of a special token in a prompt is that token, not text");
   add_checkpoint_flag(verb, arguments->checkpoint);
   verb.add("--tokenizer", arguments->tokenizer, "Another tokenizer than the model's").type("FILE");
+  add_adapter_option(verb, arguments->adapter);
   verb.add("--precision", arguments->precision, "The type of the weights: fp32 or bf16")
       .one_of({"fp32", "bf16"})
       .type("TYPE");
@@ -257,7 +347,11 @@ void add_generate(Verb app) {
                 "--tokens 8 --json",
                 "trestle generate gpt2 --ids 464,3139 --tokens 16"}) +
       exit_codes());
-  verb.action([arguments] {
+  verb.action([verb, arguments] {
+    if (arguments->chat)
+      refuse_without_effect(verb, {"--ids", "--prompts", "--batch"}, "with --chat");
+    if (!arguments->ids.empty())
+      refuse_without_effect(verb, {"--prompt", "--prompts", "--batch"}, "with --ids");
     read_choice(*arguments);
     return perform_generate(*arguments);
   });

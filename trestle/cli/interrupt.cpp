@@ -96,6 +96,12 @@ bool should_continue(std::int64_t done, std::int64_t all) {
 
 bool interrupted() { return first_signal != 0; }
 
+void forget_ctrl_c() {
+  if (first_signal != SIGINT) return;
+  senders = 0;
+  first_signal = 0;
+}
+
 int interrupted_exit_code() { return 128 + first_signal; }
 
 }  // namespace trestle::cli

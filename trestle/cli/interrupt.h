@@ -24,6 +24,10 @@ bool should_continue(std::int64_t done, std::int64_t all);
 // Whether a signal has arrived.
 bool interrupted();
 
+// After stop_on_interrupt(): if Ctrl-C has arrived, and no other signal, then it is handled:
+// interrupted() is false again, and the next signal is the first one.
+void forget_ctrl_c();
+
 // The exit code after a signal.
 int interrupted_exit_code();
 

@@ -24,6 +24,7 @@ struct PrepareArguments {
   std::string tokenizer = "bytes";
   std::string end_token = "auto";
   std::string validation;
+  std::string chat;
   tokens::PrepareOptions options;
   bool json = false;
 };
@@ -61,11 +62,19 @@ void print_prepared(const tokens::Prepared& made, const PrepareArguments& argume
     return;
   }
   std::cout << "wrote " << counted(made.training_tokens, "token") << " for training and "
-            << made.validation_tokens << " for validation to " << arguments.options.out.string()
-            << "\n      " << counted(made.documents, "document") << ", " << format_bytes(made.bytes)
-            << " of text, " << tokenizer.size() << " tokens in the vocabulary";
+            << counted(made.validation_tokens, "token") << " for validation to "
+            << arguments.options.out.string() << "\n      " << counted(made.documents, "document")
+            << ", " << format_bytes(made.bytes) << " of text, a vocabulary of "
+            << counted(tokenizer.size(), "token");
   if (made.empty_documents > 0) std::cout << " · " << made.empty_documents << " empty, left out";
   std::cout << std::endl;
+  if (made.repaired_documents > 0)
+    std::cerr << "trestle: " << counted(made.repaired_documents, "document")
+              << " with bytes that are not UTF-8; each such byte became U+FFFD\n";
+  if (!arguments.options.prompt_key.empty() && !arguments.options.chat &&
+      !arguments.options.end_token && tokenizer.suffix().empty())
+    std::cerr << "trestle: this tokenizer has no end token: the model cannot learn where an answer "
+                 "ends\n";
 }
 
 int perform_prepare(PrepareArguments arguments) {
@@ -83,8 +92,10 @@ int perform_prepare(PrepareArguments arguments) {
   std::unique_ptr<tokens::Tokenizer> tokenizer;
   if (arguments.tokenizer == "characters") {
     for (const std::string& source : arguments.sources)
-      if (source == "-")
-        throw UsageError("the characters of the standard input are known only at its end",
+      if (source == "-" || std::filesystem::is_fifo(source) ||
+          std::filesystem::is_character_file(source))
+        throw UsageError(text(source == "-" ? "the standard input" : source,
+                              " can be read only once, and its characters are known at its end"),
                          {.hint = "Save the text in a file, or use --tokenizer bytes."});
     auto characters = tokens::character_tokenizer(read_sources(arguments.sources, options));
     options.save_tokenizer = [made = characters.get()](const std::filesystem::path& folder) {
@@ -97,8 +108,9 @@ int perform_prepare(PrepareArguments arguments) {
       tokens::copy_tokenizer(arguments.tokenizer, folder);
     };
   }
-  options.end_token = end_token_of(*tokenizer, arguments.end_token);
-  stop_on_interrupt("trestle: stops, and writes nothing");
+  if (!arguments.chat.empty()) options.chat = tokens::open_chat_template(arguments.chat);
+  if (!options.chat) options.end_token = end_token_of(*tokenizer, arguments.end_token);
+  stop_on_interrupt("\ntrestle: stopping; nothing will be written\n");
   {
     const auto bar = arguments.json ? train::count_bar("") : train::count_bar("prepared");
     options.progress = [&](std::int64_t done, std::int64_t all) {
@@ -140,6 +152,10 @@ void add_prepare(Verb app) {
   verb.add("--answer-key", arguments->options.answer_key,
            "--prompt-key: the key of the answer (default answer)")
       .type("KEY");
+  verb.add("--chat", arguments->chat,
+           "--prompt-key: write each pair as a conversation, which generate --chat continues: a "
+           "folder or file of a chat template, or a GGUF file with one")
+      .type("TEMPLATE");
   verb.add("--separator", arguments->options.separator, "A line that ends a document, such as %")
       .type("LINE");
   verb.add_number(
@@ -171,8 +187,12 @@ struct TrainTokenizerArguments {
 };
 
 int perform_train_tokenizer(const TrainTokenizerArguments& arguments) {
+  if (arguments.out.extension() != ".json")
+    throw UsageError(text("--out ", arguments.out.string(), ": must end in .json, by which a ",
+                          "tokenizer's file is recognised"));
   refuse_overwriting({arguments.out}, arguments.overwrite, "--out");
   const std::string all = read_sources(arguments.sources, arguments.reading);
+  if (all.empty()) throw UsageError("the sources have no text");
   const std::vector<std::string_view> texts = {all};
   const auto parts = tokens::train_bpe(texts, arguments.options);
   tokens::save_tokenizer_json(parts, arguments.out);
@@ -195,6 +215,15 @@ void add_train_tokenizer(Verb app) {
           },
           "Number of tokens (default 8192)")
       .type("N");
+  verb.add("--key", arguments->reading.jsonl_key,
+           "The key of the text in a .jsonl file (default text)")
+      .type("KEY");
+  verb.add("--prompt-key", arguments->reading.prompt_key,
+           "The key of the prompt in a .jsonl file of prompts and answers")
+      .type("KEY");
+  verb.add("--answer-key", arguments->reading.answer_key,
+           "--prompt-key: the key of the answer (default answer)")
+      .type("KEY");
   add_overwrite_flag(verb, arguments->overwrite);
   verb.footer(
       examples({"trestle text train-tokenizer books --vocabulary 4096 --out tokenizer.json"}) +
@@ -207,6 +236,10 @@ void add_train_tokenizer(Verb app) {
 void add_text(Verb app) {
   Verb verb = app.add_verb("text", "Turn texts into tokens: prepare, train-tokenizer");
   verb.require_verb();
+  verb.footer(
+      examples({"trestle text prepare shakespeare.txt --tokenizer characters --out data/plays",
+                "trestle text train-tokenizer books --vocabulary 4096 --out tokenizer.json",
+                "trestle text prepare books --tokenizer tokenizer.json --out data/books"}));
   add_prepare(verb);
   add_train_tokenizer(verb);
 }

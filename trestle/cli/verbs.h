@@ -59,6 +59,9 @@ void refuse_without_effect(const Verb& verb, const std::vector<std::string>& fla
 // Adds --checkpoint best|last. `which` must be Best before.
 void add_checkpoint_flag(Verb verb, train::Checkpoint& which);
 
+// Adds --adapter FOLDER, of verbs that open a language model.
+void add_adapter_option(Verb verb, std::filesystem::path& folder);
+
 // Throws UsageError for a --checkpoint with `weights` that already are one checkpoint: a file, or
 // the folder last/ of a run.
 void refuse_checkpoint_of_file(const Verb& verb, const std::filesystem::path& weights);

@@ -82,6 +82,12 @@ void check_choice(const ChoiceOptions& options) {
 std::int64_t choose_token(const at::Tensor& scores, const std::vector<std::int64_t>& so_far,
                           std::int64_t text_number, std::int64_t allowed,
                           const ChoiceOptions& options) {
+  if (!scores.is_cpu() || scores.scalar_type() != at::kFloat || scores.dim() != 1)
+    throw UsageError(text("a token is chosen from scores fp32 [vocabulary] on the CPU; got ",
+                          c10::toString(scores.scalar_type()), " [", join(scores.sizes(), ", "),
+                          "] on ", scores.device().str()));
+  if (allowed < 1 || scores.numel() == 0)
+    throw UsageError(text("a token is chosen from ", allowed, " of ", scores.numel(), " tokens"));
   const at::Tensor row = scores.contiguous();
   const std::size_t count = static_cast<std::size_t>(std::min(row.numel(), allowed));
   std::vector<Candidate> all = candidates_of({row.const_data_ptr<float>(), count}, so_far, options);

@@ -24,7 +24,7 @@ void check_choice(const ChoiceOptions& options);
 // Then the temperature divides the scores, top_k and top_p remove tokens, in Hugging Face's order,
 // and the rest is drawn from. The random number depends on (seed, text number, length of the text)
 // alone. Ids from `allowed` on are never chosen: padded rows of the vocabulary. Throws FormatError
-// for scores that are not finite.
+// for scores that are not finite, and UsageError for other scores and for an `allowed` below 1.
 std::int64_t choose_token(const at::Tensor& scores, const std::vector<std::int64_t>& so_far,
                           std::int64_t text_number, std::int64_t allowed,
                           const ChoiceOptions& options);

@@ -25,48 +25,152 @@ std::string to_word(Ended ended) {
   return "";
 }
 
-Generated generate(const LanguageModel& model, const std::vector<std::int64_t>& prompt,
-                   const GenerateOptions& options) {
-  check_choice(options.choice);
-  const std::int64_t context = model.config().context;
-  if (prompt.empty())
-    throw UsageError("the prompt has no token",
-                     {.hint = "Give a prompt of at least one character."});
-  if (std::ssize(prompt) >= context)
-    throw UsageError(text("the prompt has ", counted(std::ssize(prompt), "token"),
-                          " and leaves no room in the model's context of ", context),
-                     {.hint = "Shorten the prompt."});
-  const std::int64_t allowed = options.tokens > 0 ? options.tokens : model.config().vocabulary;
-  Generated result;
-  std::vector<std::int64_t> so_far = prompt;
-  LanguageModel::State state = model.begin();
-  Stopwatch watch;
-  at::Tensor scores = model.extend(state, prompt);
-  while (true) {
-    if (std::ssize(result.ids) >= options.most_tokens) break;
+void check_prompts(const models::TransformerConfig& config, const std::vector<Prompt>& prompts) {
+  if (prompts.empty()) throw UsageError("there is no prompt");
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const std::vector<std::int64_t>& ids = prompts[i].ids;
+    const std::string which =
+        prompts.size() > 1 ? text("prompt ", i + 1, " of ", prompts.size()) : "the prompt";
+    if (ids.empty())
+      throw UsageError(which + " has no token",
+                       {.hint = "Give a prompt of at least one character."});
+    if (std::ssize(ids) >= config.context)
+      throw UsageError(text(which, " has ", counted(std::ssize(ids), "token"),
+                            " and leaves no room in the model's context of ", config.context),
+                       {.hint = "Shorten the prompt."});
+    for (const std::int64_t id : ids)
+      if (id < 0 || id >= config.vocabulary)
+        throw UsageError(text(which, " has the token id ", id, ", and the model has the ids 0 to ",
+                              config.vocabulary - 1));
+  }
+}
+
+namespace {
+
+// The texts of a batch that have not ended, in the order of the model's state.
+class Writing {
+ public:
+  Writing(const LanguageModel& model, const std::vector<Prompt>& prompts,
+          const GenerateOptions& options,
+          const std::function<void(std::size_t, const Generated&)>& on_end)
+      : model_(model), options_(options), on_end_(on_end), results_(prompts.size()) {
+    allowed_ = options.tokens > 0 ? options.tokens : model.config().vocabulary;
+    for (const Prompt& prompt : prompts)
+      open_.push_back({open_.size(), prompt.text_number, prompt.ids});
+  }
+
+  std::vector<Generated> write() {
+    if (options_.most_tokens < 1) {
+      for (const Text& one : open_) end(one);
+      return results_;
+    }
+    std::vector<std::vector<std::int64_t>> next;
+    for (const Text& one : open_) next.push_back(one.so_far);
+    LanguageModel::State state = model_.begin();
+    while (true) {
+      if (slide()) {
+        state = model_.begin();
+        next.clear();
+        for (const Text& one : open_)
+          next.emplace_back(one.so_far.begin() + one.seen_from, one.so_far.end());
+      }
+      const at::Tensor scores = model_.extend_batch(state, next);
+      next.clear();
+      std::vector<std::int64_t> kept;
+      for (std::size_t row = 0; row < open_.size(); ++row)
+        if (add_token(open_[row], scores[static_cast<std::int64_t>(row)])) {
+          kept.push_back(static_cast<std::int64_t>(row));
+          next.push_back({open_[row].so_far.back()});
+        } else {
+          end(open_[row]);
+        }
+      if (kept.empty()) return results_;
+      if (kept.size() == open_.size()) continue;
+      model_.keep(state, kept);
+      std::vector<Text> rest;
+      for (const std::int64_t row : kept)
+        rest.push_back(std::move(open_[static_cast<std::size_t>(row)]));
+      open_ = std::move(rest);
+    }
+  }
+
+ private:
+  struct Text {
+    std::size_t number;  // of the prompt
+    std::int64_t text_number;
+    std::vector<std::int64_t> so_far;
+    std::int64_t seen_from = 0;  // the first token of the model's context
+  };
+
+  std::int64_t seen(const Text& one) const { return std::ssize(one.so_far) - one.seen_from; }
+
+  // Moves the begin of full contexts. Returns whether there was one.
+  bool slide() {
+    bool any = false;
+    for (Text& one : open_) {
+      if (!options_.slide || seen(one) <= model_.config().context) continue;
+      one.seen_from =
+          std::ssize(one.so_far) - std::max<std::int64_t>(model_.config().context / 2, 1);
+      any = true;
+    }
+    return any;
+  }
+
+  // Chooses the next token; false ends the text.
+  bool add_token(Text& one, const at::Tensor& scores) {
+    Generated& result = results_[one.number];
     const std::int64_t id =
-        choose_token(scores, so_far, options.text_number, allowed, options.choice);
-    if (result.ids.empty()) result.prompt_seconds = watch.seconds();
-    const auto& ends = options.end_tokens;
-    if (std::find(ends.begin(), ends.end(), id) != ends.end()) {
+        choose_token(scores, one.so_far, one.text_number, allowed_, options_.choice);
+    if (result.ids.empty()) result.prompt_seconds = watch_.seconds();
+    const auto& ends = options_.end_tokens;
+    if (std::ranges::find(ends, id) != ends.end()) {
       result.ended = Ended::EndToken;
-      break;
+      return false;
     }
     result.ids.push_back(id);
-    so_far.push_back(id);
-    if (options.on_token && !options.on_token(id)) {
+    one.so_far.push_back(id);
+    if (options_.on_token && !options_.on_token(one.number, id)) {
       result.ended = Ended::Stopped;
-      break;
+      return false;
     }
-    if (std::ssize(result.ids) >= options.most_tokens) break;
-    if (std::ssize(so_far) >= context) {
-      result.ended = Ended::Context;
-      break;
-    }
-    scores = model.extend(state, {id});
+    if (std::ssize(result.ids) >= options_.most_tokens) return false;
+    if (options_.slide || seen(one) < model_.config().context) return true;
+    result.ended = Ended::Context;
+    return false;
   }
-  result.answer_seconds = watch.seconds() - result.prompt_seconds;
-  return result;
+
+  void end(const Text& one) {
+    Generated& result = results_[one.number];
+    result.answer_seconds = watch_.seconds() - result.prompt_seconds;
+    if (on_end_) on_end_(one.number, result);
+  }
+
+  const LanguageModel& model_;
+  const GenerateOptions& options_;
+  const std::function<void(std::size_t, const Generated&)>& on_end_;
+  std::int64_t allowed_ = 0;
+  std::vector<Text> open_;
+  std::vector<Generated> results_;
+  Stopwatch watch_;
+};
+
+}  // namespace
+
+std::vector<Generated> generate_batch(
+    const LanguageModel& model, const std::vector<Prompt>& prompts, const GenerateOptions& options,
+    const std::function<void(std::size_t, const Generated&)>& on_end) {
+  check_choice(options.choice);
+  if (options.tokens < 0 || options.tokens > model.config().vocabulary || options.most_tokens < 0)
+    throw UsageError(text("options of a text: ", options.tokens, " tokens of ",
+                          model.config().vocabulary, " to choose from, and at most ",
+                          options.most_tokens, " new ones"));
+  check_prompts(model.config(), prompts);
+  return Writing(model, prompts, options, on_end).write();
+}
+
+Generated generate(const LanguageModel& model, const std::vector<std::int64_t>& prompt,
+                   const GenerateOptions& options) {
+  return generate_batch(model, {{prompt, options.text_number}}, options).front();
 }
 
 }  // namespace trestle::generate

@@ -29,11 +29,20 @@ struct GenerateOptions {
   ChoiceOptions choice = {};
   std::int64_t most_tokens = 128;
   std::vector<std::int64_t> end_tokens = {};
+  // Continues behind the end of the context: the model then sees the last half of a context, until
+  // it is full again. Otherwise the text ends there (Ended::Context).
+  bool slide = false;
   // Ids from this on are padded rows of the vocabulary, which are never chosen; 0 = none.
   std::int64_t tokens = 0;
-  std::int64_t text_number = 0;  // of the prompt in a batch; part of the random key
-  // Called with each new token; false ends the text.
-  std::function<bool(std::int64_t)> on_token = {};
+  std::int64_t text_number = 0;  // part of the random key; generate_batch() uses each prompt's own
+  // Called with each new token of prompt `text` of the batch (0 for generate()); false ends it.
+  std::function<bool(std::size_t text, std::int64_t id)> on_token = {};
+};
+
+// A prompt of a batch.
+struct Prompt {
+  std::vector<std::int64_t> ids;
+  std::int64_t text_number = 0;  // part of the random key
 };
 
 struct Generated {
@@ -48,5 +57,17 @@ struct Generated {
 // empty prompt, one that fills the context, an id out of range, and options out of range.
 Generated generate(const LanguageModel& model, const std::vector<std::int64_t>& prompt,
                    const GenerateOptions& options);
+
+// Continues several prompts at once, padded on the left to the longest of those that have not ended
+// yet. Each result equals that of generate() for the prompt alone with its text_number, up to the
+// rounding of the scores. `on_end`, if any, is called once for each prompt, as soon as it ends.
+//
+//   auto results = trestle::generate::generate_batch(model, {{.ids = {5, 17}}, {.ids = {3}}}, {});
+std::vector<Generated> generate_batch(
+    const LanguageModel& model, const std::vector<Prompt>& prompts, const GenerateOptions& options,
+    const std::function<void(std::size_t text, const Generated&)>& on_end = {});
+
+// Throws the errors that generate_batch() throws for these prompts, with the number of the prompt.
+void check_prompts(const models::TransformerConfig& config, const std::vector<Prompt>& prompts);
 
 }  // namespace trestle::generate

@@ -50,29 +50,46 @@ std::vector<std::int64_t> prompt_ids(const tokens::Tokenizer& tokenizer, std::st
   return ids;
 }
 
-Written write_text(const LanguageModel& model, const tokens::Tokenizer& tokenizer,
-                   const std::vector<std::int64_t>& prompt, const WriteOptions& options) {
-  Written written;
-  StopWords stop(options.stop_words);
-  tokens::StreamDecoder decoder(tokenizer);
-  const auto release = [&](const std::string& text) {
-    written.text += text;
-    return text.empty() || !options.on_text || options.on_text(text);
+std::vector<Written> write_batch(const LanguageModel& model, const tokens::Tokenizer& tokenizer,
+                                 const std::vector<Prompt>& prompts, const WriteOptions& options,
+                                 const std::function<void(std::size_t, const Written&)>& on_end) {
+  struct Writer {
+    StopWords stop;
+    tokens::StreamDecoder decoder;
+  };
+  std::vector<Written> all(prompts.size());
+  std::vector<Writer> writers;
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    writers.push_back({StopWords(options.stop_words), tokens::StreamDecoder(tokenizer)});
+  const auto release = [&](std::size_t text, const std::string& words) {
+    all[text].text += words;
+    return words.empty() || !options.on_text || options.on_text(text, words);
   };
   GenerateOptions inner = options.generate;
-  inner.on_token = [&](std::int64_t id) {
-    if (options.generate.on_token && !options.generate.on_token(id)) return false;
+  inner.on_token = [&](std::size_t text, std::int64_t id) {
+    if (options.generate.on_token && !options.generate.on_token(text, id)) return false;
+    auto& [stop, decoder] = writers[text];
     const bool known = id < tokenizer.size();
-    const bool goes_on = release(stop.add(known ? decoder.add(static_cast<tokens::Id>(id)) : ""));
+    const bool goes_on =
+        release(text, stop.add(known ? decoder.add(static_cast<tokens::Id>(id)) : ""));
     return goes_on && !stop.found();
   };
-  written.generated = generate(model, prompt, inner);
-  if (stop.found()) {
-    written.generated.ended = Ended::StopWord;
-  } else {
-    release(stop.add(decoder.finish()) + stop.rest());
-  }
-  return written;
+  generate_batch(model, prompts, inner, [&](std::size_t text, const Generated& generated) {
+    auto& [stop, decoder] = writers[text];
+    all[text].generated = generated;
+    if (!stop.found()) {
+      const std::string last = stop.add(decoder.finish());
+      release(text, last + stop.rest());
+    }
+    if (stop.found()) all[text].generated.ended = Ended::StopWord;
+    if (on_end) on_end(text, all[text]);
+  });
+  return all;
+}
+
+Written write_text(const LanguageModel& model, const tokens::Tokenizer& tokenizer,
+                   const std::vector<std::int64_t>& prompt, const WriteOptions& options) {
+  return write_batch(model, tokenizer, {{prompt, options.generate.text_number}}, options).front();
 }
 
 }  // namespace trestle::generate

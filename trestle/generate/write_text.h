@@ -20,8 +20,8 @@ struct WriteOptions {
   // The text ends before the first of these.
   std::vector<std::string> stop_words = {};
   // Called with whole UTF-8 text as it is complete; false ends the text. Text that may be the begin
-  // of a stop word is held back.
-  std::function<bool(std::string_view)> on_text = {};
+  // of a stop word is held back. `text` is the prompt's place in the batch, 0 for write_text().
+  std::function<bool(std::size_t text, std::string_view words)> on_text = {};
 };
 
 struct Written {
@@ -37,5 +37,12 @@ std::vector<std::int64_t> prompt_ids(const tokens::Tokenizer& tokenizer, std::st
 // As generate(), with the new tokens as text.
 Written write_text(const LanguageModel& model, const tokens::Tokenizer& tokenizer,
                    const std::vector<std::int64_t>& prompt, const WriteOptions& options);
+
+// As generate_batch(), with the new tokens as text. `on_end`, if any, is called once for each
+// prompt, as soon as it ends.
+std::vector<Written> write_batch(
+    const LanguageModel& model, const tokens::Tokenizer& tokenizer,
+    const std::vector<Prompt>& prompts, const WriteOptions& options,
+    const std::function<void(std::size_t text, const Written&)>& on_end = {});
 
 }  // namespace trestle::generate

@@ -1,11 +1,14 @@
 #include "trestle/nn/graph.h"
 
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "trestle/base/error.h"
-#include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/device/error_context.h"
 #include "trestle/device/keyed_random.h"
@@ -70,9 +73,8 @@ Values run_layer(const Graph& graph, int index, const Values& arguments, const R
     std::optional<LayerRun> inner_keys;
     if (key) {
       // Also in evaluation mode: a layer may draw there, and may be recomputed.
-      const auto seed = keyed_seed(key->seed, key->step, index, key->micro_batch);
-      random.emplace(device_of(layer, arguments), seed);
-      inner_keys.emplace(seed);
+      inner_keys.emplace(*key, index);
+      random.emplace(device_of(layer, arguments), inner_keys->seed());
     }
     Values outputs = layer.forward(arguments);
     const bool known = layer.outputs >= 0;
@@ -100,6 +102,24 @@ std::pair<int, std::string> owner_of(const Graph& graph, const ParameterTie& tie
     }
   }
   return root;
+}
+
+void tie_again(const Graph& graph) {
+  for (const ParameterTie& tie : graph.ties) {
+    const LazyModule& user = graph.layers.at(static_cast<std::size_t>(tie.layer)).module;
+    const auto [owning_layer, name] = owner_of(graph, tie);
+    const auto owner = graph.layers.at(static_cast<std::size_t>(owning_layer)).module.made();
+    if (!user.made() || !owner) continue;  // they are tied when they are created
+    at::Tensor value = find_parameter(*owner, name);
+    at::Tensor copy = find_parameter(*user.made(), tie.parameter);
+    if (copy.is_same(value)) continue;
+    if (copy.device() == value.device()) {
+      user.replace_tied(tie.parameter, value);
+    } else {
+      const at::NoGradGuard no_grad;
+      copy.copy_(value);
+    }
+  }
 }
 
 void check(const Graph& graph) { throw_mistakes(wiring_mistakes(graph)); }

@@ -51,6 +51,12 @@ struct ParameterTie {
 };
 
 struct Graph;
+// Undoes what a pipeline did to tied parameters, for a caller that runs the layers without it: the
+// stages of a pipeline have copies of them (pipeline/execute/tied_copies.h). A copy on the owner's
+// device is replaced by the owner's tensor. One on another device gets the owner's value. The next
+// run of the pipeline puts its copies in place again. Layers::forward() calls this.
+void tie_again(const Graph& graph);
+
 // The layer that owns a tied parameter, at the end of a chain of ties, and its name there.
 std::pair<int, std::string> owner_of(const Graph& graph, const ParameterTie& tie);
 

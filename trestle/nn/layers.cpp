@@ -178,7 +178,11 @@ Layers& Layers::tie(const std::string& parameter, const std::string& owner,
   return *this;
 }
 
-Values Layers::forward(const Values& inputs) const { return run(graph(), inputs); }
+Values Layers::forward(const Values& inputs) const {
+  const Graph resolved = graph();
+  tie_again(resolved);
+  return run(resolved, inputs);
+}
 
 at::Tensor Layers::forward(const at::Tensor& input) const {
   const Graph resolved = graph();
@@ -187,6 +191,7 @@ at::Tensor Layers::forward(const at::Tensor& input) const {
         text("the model takes ", resolved.inputs, " tensor(s) and returns ", resolved.outputs),
         {.hint = "Call forward() with a std::vector of tensors."});
   }
+  tie_again(resolved);
   return run(resolved, {input})[0];
 }
 

@@ -68,6 +68,21 @@ at::Tensor cross_entropy_value(const CrossEntropyOptions& options, const at::Ten
   return sum / count;
 }
 
+// On a GPU the kernel checks them, without a wait for the device.
+void check_token_targets(const at::Tensor& target, std::int64_t vocabulary, std::int64_t ignored) {
+  if (target.is_cuda() || target.numel() == 0) return;
+  const at::Tensor on_cpu = target.to(at::kCPU).contiguous();
+  const auto* const ids = on_cpu.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < on_cpu.numel(); ++i) {
+    if (ids[i] == ignored || (ids[i] >= 0 && ids[i] < vocabulary)) continue;
+    throw UsageError(
+        text("token_cross_entropy: target ", ids[i], " in row ", i / target.size(1), ", column ",
+             i % target.size(1), " is out of range: the scores have ", vocabulary, " tokens"),
+        {.hint = text("Prepare the text with the model's tokenizer. A target of ", ignored,
+                      " does not count.")});
+  }
+}
+
 at::Tensor token_cross_entropy_value(const CrossEntropyOptions& options, const at::Tensor& output,
                                      const at::Tensor& target) {
   check_target("token_cross_entropy", target);
@@ -78,6 +93,7 @@ at::Tensor token_cross_entropy_value(const CrossEntropyOptions& options, const a
              "got [",
              join(output.sizes(), ", "), "] and ", target.scalar_type(), " [",
              join(target.sizes(), ", "), "]"));
+  check_token_targets(target, output.size(2), options.ignore_index);
   return cross_entropy_value(options, output.flatten(0, 1), target.flatten());
 }
 

@@ -35,8 +35,9 @@ double counted(const at::Tensor& target) {
 
 Tally log_probability_tally(const at::Tensor& output, const at::Tensor& target) {
   check_tokens("log_probability", output, target);
+  const at::Tensor scores = output.scalar_type() == at::kDouble ? output : output.to(at::kFloat);
   const at::Tensor sum =
-      at::cross_entropy_loss(output.flatten(0, 1), target.flatten(), {}, at::Reduction::Sum);
+      at::cross_entropy_loss(scores.flatten(0, 1), target.flatten(), {}, at::Reduction::Sum);
   return {-sum.item<double>(), counted(target)};
 }
 

@@ -12,25 +12,48 @@ struct RunKey {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
   std::int64_t micro_batch = 0;
+  // The number of the micro-batch's first example among the examples of the whole step, over all
+  // micro-batches, accumulated batches and replicas.
+  std::int64_t example = 0;
 };
 
-// Active in the thread that runs a layer with a key, so that a pipeline inside the layer derives
-// its keys from the outer run. A recomputed layer then draws the same numbers, no matter how often
-// the inner pipeline has run meanwhile.
+// Active in the thread that runs a layer with a key. A pipeline inside the layer derives its keys
+// from it, and keyed_dropout() its masks. A recomputed layer then draws the same numbers, no matter
+// how often the inner pipeline has run meanwhile.
 class LayerRun {
  public:
-  explicit LayerRun(std::uint64_t layer_seed);  // the layer's keyed_seed()
+  // How far the layer's run has come.
+  struct Place {
+    std::uint64_t seed = 0;          // the layer's keyed_seed()
+    std::uint64_t element_seed = 0;  // the same for all micro-batches
+    std::int64_t example = 0;
+    std::int64_t inner_runs = 0, draws = 0;
+  };
+
+  LayerRun(const RunKey& key, std::int64_t layer);
+  // Continues a layer's run from that place, to recompute a part of the layer.
+  explicit LayerRun(const Place& place);
   ~LayerRun();
   LayerRun(const LayerRun&) = delete;
   LayerRun& operator=(const LayerRun&) = delete;
 
-  // The key for the next run inside the layer that this thread is running: the first has step 0,
-  // the second 1. Nothing outside of such a layer.
+  std::uint64_t seed() const { return place_.seed; }
+
+  // All three: nothing outside of such a layer.
+  //
+  // The place of the layer that this thread is running.
+  static std::optional<Place> place();
+  // The key for the next run inside the layer: the first has step 0, the second 1.
   static std::optional<RunKey> next_inner_key();
+  // The key for the next tensor of numbers, each of which is keyed by its example and its element.
+  struct ElementKey {
+    std::uint64_t seed = 0;
+    std::int64_t example = 0;  // of the tensor's first row
+  };
+  static std::optional<ElementKey> next_element_key();
 
  private:
-  std::uint64_t seed_;
-  std::int64_t inner_runs_ = 0;
+  Place place_;
   LayerRun* outer_;
 };
 

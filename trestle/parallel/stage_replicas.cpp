@@ -161,18 +161,9 @@ void StageReplicas::abandon(int stage) {
   stages_.at(stage).abandon();
 }
 
-// Micro-batch by micro-batch, as the other replicas run them. Stage by stage two replicas with
-// different numbers of missing forwards would wait for each other.
-void StageReplicas::end_forwards(const std::vector<int>& stages) {
-  bool any = true;
-  while (std::exchange(any, false))
-    for (const int stage : stages) {
-      int& missing = missing_forwards_.at(stage);
-      if (missing == 0) continue;
-      stages_.at(stage).shadow_forward();
-      --missing;
-      any = true;
-    }
+void StageReplicas::end_forwards(int stage) {
+  for (int& missing = missing_forwards_.at(stage); missing > 0; --missing)
+    stages_.at(stage).shadow_forward();
 }
 
 std::vector<optim::GradientNorm> StageReplicas::norm(const std::vector<int>& stages, double p) {
@@ -235,13 +226,11 @@ void StageReplicas::load(const checkpoint::SavedTraining& saved, const StageOpti
 
 // The collectives follow the order of an evaluation.
 void StageReplicas::evaluate_nothing() {
-  std::vector<int> stages;
   for (const auto& [stage, sharded] : stages_) {
     unshard(stage, {.kind = pipeline::StageUse::Kind::Evaluation, .micro_batches = 0});
-    stages.push_back(stage);
+    end_forwards(stage);
   }
-  end_forwards(stages);
-  for (const int stage : stages) reshard(stage);
+  for (const auto& [stage, sharded] : stages_) reshard(stage);
 }
 
 }  // namespace trestle::parallel

@@ -64,7 +64,7 @@ class StageReplicas final : public pipeline::StageHooks {
   at::Tensor value_for_copies(int stage, const at::Tensor& parameter) override;
   void reshard(int stage) override;
   void abandon(int stage) override;
-  void end_forwards(const std::vector<int>& stages) override;
+  void end_forwards(int stage) override;
   void before_last_backward(int stage) override { stages_.at(stage).reduce_next_backward(); }
   void after_backward(int stage) override { stages_.at(stage).end_backward(); }
   void reduce_gradients(int stage) override { stages_.at(stage).finish_reduction(); }

@@ -70,9 +70,10 @@ class NonfiniteSearch {
     auto exchange = impl_.stage_exchange(micro_batches.size());
     std::string sentence = "the outputs of all layers are finite, and the loss is not";
     exchange.run([&] {
-      for (std::size_t m = 0; m < micro_batches.size(); ++m) {
-        const nn::RunKey key =
-            impl_.keys.last_step(first_micro_batch + static_cast<std::int64_t>(m));
+      std::int64_t earlier_examples = 0;
+      for (std::size_t m = 0; m < micro_batches.size(); earlier_examples += sizes[m++]) {
+        nn::RunKey key = impl_.keys.last_step(first_micro_batch + static_cast<std::int64_t>(m));
+        key.example += earlier_examples;
         const Found found = search_outputs(micro_batches[m], key, static_cast<int>(m), exchange);
         if (!found) continue;
         sentence = text(found->sentence, " (micro-batch ", m, ")");

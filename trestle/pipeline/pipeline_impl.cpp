@@ -141,7 +141,7 @@ PartitionedModel& Pipeline::Impl::cut_for(const nn::Values& inputs) {
         text("the pipeline was cut when its model had ", cut, " layers; now it has ", model.size()),
         {.hint = "Add all layers first, then make the pipeline."});
   for (const auto& stage : parts_->stages) stage.check_devices();
-  parts_->ties.check();
+  parts_->ties.put_in_place();
   return *parts_;
 }
 
@@ -335,10 +335,7 @@ std::shared_ptr<pipeline::MiniBatchState> Pipeline::Impl::run_forwards(StepInput
   auto state = run(std::move(inputs), batch, Phase::Forward);
   const auto& hooks = options.replicas.hooks;
   if (!hooks) return state;
-  std::vector<int> stages;
-  for (const auto& stage : parts_->stages) stages.push_back(stage.index());
-  hooks->end_forwards(stages);
-  for (const int stage : stages) hooks->reshard(stage);
+  for (const auto& stage : parts_->stages) hooks->reshard(stage.index());
   return state;
 }
 
@@ -429,9 +426,11 @@ Pipeline::Impl::PreparedStep Pipeline::Impl::prepare_step(const nn::Values& give
                 .p = options.optimizer.clip_p,
                 .loss_scale = loss_scale,
                 .keep_nonfinite = step_options.nonfinite == StepOptions::NonfiniteGradients::Keep};
-  const auto share =
-      pipeline::share_of_replica(inputs.replicas, table.micro_batches, result.result.weight);
+  const auto share = pipeline::share_of_replica(inputs.replicas, sizes, result.result.weight);
+  keys.set_examples(share.examples, share.first_example);
   inputs.key.micro_batch += share.first_micro_batch;
+  inputs.key.example += share.first_example;
+  inputs.sizes = sizes;
   if (!inputs.whole_batch_loss()) inputs.gradient_scale *= share.of_weight;
   result.result.micro_batches = share.micro_batches;
   return result;
@@ -469,14 +468,14 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
         "Pipeline::forward() with gradients on a pipeline that is one of several replicas",
         {.hint =
              "Use step(), which weighs the replicas' shares of the mini-batch, or evaluate()."});
-  auto micro_batches = pipeline::split_as(
-      batch,
-      agree_on_sizes(
-          {.call = graph ? StepPlan::Call::Forward : StepPlan::Call::ForwardWithoutGraph}, batch));
+  auto sizes = agree_on_sizes(
+      {.call = graph ? StepPlan::Call::Forward : StepPlan::Call::ForwardWithoutGraph}, batch);
+  auto micro_batches = pipeline::split_as(batch, sizes);
   StepInputs inputs{.table = tables_->get({.micro_batches = static_cast<int>(micro_batches.size()),
                                            .schedule = "gpipe",
                                            .recompute = graph}),
                     .key = keys.next_step(),
+                    .sizes = std::move(sizes),
                     .batch = std::move(micro_batches),
                     .evaluating = !graph,
                     .kept_outputs = parts.graph.outputs};
@@ -513,12 +512,13 @@ nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
   const nn::TrainingModeScope mode(parts.layers(), nn::TrainingModeScope::Mode::Evaluate);
-  auto micro_batches =
-      pipeline::split_as(batch, agree_on_sizes({.call = StepPlan::Call::Evaluate}, batch));
+  auto sizes = agree_on_sizes({.call = StepPlan::Call::Evaluate}, batch);
+  auto micro_batches = pipeline::split_as(batch, sizes);
   StepInputs inputs{.table = tables_->get({.micro_batches = static_cast<int>(micro_batches.size()),
                                            .schedule = "gpipe",
                                            .recompute = false}),
                     .key = keys.next_evaluation(),
+                    .sizes = std::move(sizes),
                     .batch = std::move(micro_batches),
                     .evaluating = true,
                     .kept_outputs = parts.graph.outputs};

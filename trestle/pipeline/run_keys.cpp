@@ -29,12 +29,29 @@ nn::RunKey RunKeys::next_step(std::int64_t first_micro_batch) {
             .micro_batch = first_micro_batch};
   const std::lock_guard lock(mutex_);
   evaluations_ = 0;
-  if (first_micro_batch == 0) ++step_number_;
-  return {.seed = seed_, .step = step_number_ - 1, .micro_batch = first_micro_batch};
+  if (first_micro_batch == 0) {
+    ++step_number_;
+    next_example_ = 0;
+  }
+  first_example_ = next_example_;
+  return {.seed = seed_,
+          .step = step_number_ - 1,
+          .micro_batch = first_micro_batch,
+          .example = first_example_};
+}
+
+void RunKeys::set_examples(std::int64_t of_all, std::int64_t of_earlier_replicas) {
+  const std::lock_guard lock(mutex_);
+  first_example_ = next_example_ + of_earlier_replicas;
+  next_example_ += of_all;
 }
 
 nn::RunKey RunKeys::last_step(std::int64_t first_micro_batch) const {
-  return {.seed = seed_, .step = step_number() - 1, .micro_batch = first_micro_batch};
+  const std::lock_guard lock(mutex_);
+  return {.seed = seed_,
+          .step = step_number_ - 1,
+          .micro_batch = first_micro_batch,
+          .example = first_example_};
 }
 
 nn::RunKey RunKeys::next_evaluation() {

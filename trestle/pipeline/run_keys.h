@@ -17,8 +17,12 @@ class RunKeys {
   std::int64_t step_number() const;
   void set_step_number(std::int64_t step);
 
-  // The key of the next step. With `first_micro_batch` > 0 it continues the last step.
+  // The key of the next step. With `first_micro_batch` > 0 it continues the last step, whose
+  // examples come first.
   nn::RunKey next_step(std::int64_t first_micro_batch = 0);
+  // Says how many examples that step has on all replicas, and how many of them are on earlier
+  // replicas.
+  void set_examples(std::int64_t of_all, std::int64_t of_earlier_replicas);
   // The key of the last step again.
   nn::RunKey last_step(std::int64_t first_micro_batch) const;
   // The key of the next evaluation: different from every step's and from every other evaluation's.
@@ -29,6 +33,8 @@ class RunKeys {
   mutable std::mutex mutex_;
   std::int64_t step_number_ = 0;
   std::int64_t evaluations_ = 0;  // since the step number changed
+  // The first example of the last step on this replica, and that of the call which continues it.
+  std::int64_t first_example_ = 0, next_example_ = 0;
 };
 
 }  // namespace trestle::pipeline

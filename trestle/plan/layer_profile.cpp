@@ -39,6 +39,7 @@ LayerProfile read(const ordered_json& json) {
   LayerProfile profile;
   if (json.contains("examples")) profile.examples = amount<int>(json, "examples");
   profile.memory_format = json.value("memory_format", "");
+  if (json.contains("loss_memory")) profile.loss_memory = amount<double>(json, "loss_memory");
   for (const auto& layer : json.at("layers")) {
     profile.layers.push_back(
         {.name = layer.at("name").get<std::string>(),
@@ -104,6 +105,9 @@ void check(const LayerProfile& profile) {
           text(what, " of a profile names layer ", layer, ", outside of ", least, " to ", last));
   };
   for (const LayerCost& layer : profile.layers) check_amounts(layer);
+  if (!(profile.loss_memory >= 0 && profile.loss_memory <= most))
+    throw UsageError(
+        text("loss_memory of a profile is ", profile.loss_memory, ", outside of 0 to ", most));
   for (const ValueCost& value : profile.values) {
     in_range(value.from, -1, count - 1, "a value");
     for (const int layer : value.to) in_range(layer, 0, count, "a value");
@@ -142,6 +146,7 @@ std::string to_json(const LayerProfile& profile) {
   ordered_json json;
   if (profile.examples > 0) json["examples"] = profile.examples;
   if (!profile.memory_format.empty()) json["memory_format"] = profile.memory_format;
+  if (profile.loss_memory != 1) json["loss_memory"] = profile.loss_memory;
   json["layers"] = ordered_json::array();
   for (const LayerCost& layer : profile.layers) {
     json["layers"].push_back({{"name", layer.name},

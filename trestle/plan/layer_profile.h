@@ -55,6 +55,9 @@ struct LayerProfile {
   // ("contiguous" or "channels_last"). 0 and "" = unknown.
   int examples = 0;
   std::string memory_format = {};
+  // The peak of a whole-batch loss and its backward, in bytes for each byte of the model's outputs,
+  // without their gradients. 1 = the outputs in one tensor.
+  double loss_memory = 1;
 
   double seconds() const;  // forward and backward of all layers
 };

@@ -24,13 +24,12 @@ void check_costs(const LayerProfile& profile, const std::vector<int>& balance,
         {.hint = "Each entry is the number of layers of a stage, at least 1; the sum is the number "
                  "of layers."});
   if (options.optimizer_states < 0 || options.whole_batch_loss_over < 0 ||
-      !(options.bytes_per_second >= 0) || !(options.loss_memory >= 0) ||
-      !(options.additive_loss_memory >= 0))
+      !(options.bytes_per_second >= 0) || !(options.additive_loss_memory >= 0))
     throw UsageError(text("options of stage costs must not be negative: optimizer_states ",
                           options.optimizer_states, ", whole_batch_loss_over ",
                           options.whole_batch_loss_over, ", bytes_per_second ",
-                          options.bytes_per_second, ", loss_memory ", options.loss_memory,
-                          ", additive_loss_memory ", options.additive_loss_memory));
+                          options.bytes_per_second, ", additive_loss_memory ",
+                          options.additive_loss_memory));
 }
 
 // A value as one stage uses it.
@@ -285,7 +284,7 @@ simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>&
     cost.output_kept = walk.model_outputs();
     cost.loss_kept = options.whole_batch_loss_over * walk.model_outputs();
     cost.loss_transient =
-        static_cast<Bytes>(options.loss_memory * static_cast<double>(cost.loss_kept));
+        static_cast<Bytes>(profile.loss_memory * static_cast<double>(cost.loss_kept));
   }
   return cost;
 }

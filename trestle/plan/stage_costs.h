@@ -13,11 +13,9 @@ struct StageCostOptions {
   int optimizer_states = 0;  // state tensors of the optimizer for each parameter: Adam 2, SGD 0
   // For a whole-batch loss: the number of micro-batches. 0 = an additive loss.
   int whole_batch_loss_over = 0;
-  // The peak of such a loss and its backward, in bytes for each byte of the model's outputs,
-  // without their gradients. 1 = the outputs in one tensor.
-  double loss_memory = 1;
-  // The same for an additive loss of one micro-batch, without the outputs, which its graph keeps
-  // anyway, and with their gradients. 0 = unknown.
+  // The peak of an additive loss of one micro-batch and its backward, in bytes for each byte of the
+  // model's outputs: without the outputs, which its graph keeps anyway, and with their gradients.
+  // 0 = unknown.
   double additive_loss_memory = 0;
   double bytes_per_second = 0;  // between stages; 0 = transfers take no time
 };

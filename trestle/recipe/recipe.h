@@ -51,6 +51,7 @@ struct Recipe {
     double alpha = 16, dropout = 0;
     std::vector<std::string> targets;
     std::string frozen_type = "fp32";
+    std::string weights;
   } adapters;
 
   struct Data {
@@ -84,6 +85,7 @@ struct Recipe {
     std::string blend = "gaussian";
     std::string tokens;
     std::string order = "windows";
+    std::int64_t row_tokens = 0;
     std::int64_t validation_windows = 0;
 
     bool operator==(const Data&) const = default;

@@ -55,8 +55,13 @@ void add_adapter_fields(std::vector<Field>& fields) {
       "v_proj, of "
       "gpt2 c_attn");
   add(&A::frozen_type, "frozen_type",
-      "adapter_rank: dtype of the frozen weights in memory; the computation around them stays fp32",
-      Limits{.choices = {"fp32", "bf16"}});
+      "adapter_rank: dtype of the frozen weights in memory; the computation around them stays "
+      "fp32. "
+      "int8: the blocks' projections, with a scale for each row; tables are bf16",
+      Limits{.choices = {"fp32", "bf16", "int8"}});
+  add(&A::weights, "adapter_weights",
+      "adapter_rank: a folder of PEFT or of `trestle export --names peft` whose adapters are the "
+      "initial ones");
 }
 
 void add_token_fields(std::vector<Field>& fields) {
@@ -70,6 +75,8 @@ void add_token_fields(std::vector<Field>& fields) {
       "random places, `count` in an epoch; documents = whole documents, shuffled and packed into "
       "blocks; rows = one document in each row",
       Limits{.choices = {"windows", "random", "documents", "rows"}});
+  add(&D::row_tokens, "row_tokens", "tokens: tokens of a row; 0 = the model's context",
+      Limits{0, many});
   add(&D::validation_windows, "validation_windows",
       "tokens: number of evenly spaced blocks of the validation text that are evaluated; 0 = all",
       Limits{0, many});

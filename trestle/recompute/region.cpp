@@ -32,6 +32,7 @@ Region::Region(const nn::CheckpointOptions& options, const std::vector<at::Tenso
       modules_(std::move(modules)),
       function_(std::move(function)),
       autocast_(nn::AutocastState::current()),
+      layer_run_(nn::LayerRun::place()),
       current_device_(current_accelerator()) {
   for (const at::Tensor& tensor : inputs) {
     Input& input = inputs_.emplace_back();
@@ -245,6 +246,8 @@ std::vector<at::Tensor> Region::recompute() {
     keeper.put_in(values);
     std::optional<RandomTape::Replay> replay;
     if (options_.keep_random) replay.emplace(tape_);
+    std::optional<nn::LayerRun> layer_run;
+    if (layer_run_) layer_run.emplace(*layer_run_);
     run->call(function_, std::move(inputs));
     run->separate_from(buffers);
   } catch (...) {

@@ -13,6 +13,7 @@
 
 #include "trestle/device/random_tape.h"
 #include "trestle/nn/detail/autocast_scope.h"
+#include "trestle/nn/run_key.h"
 #include "trestle/nn/snapshot.h"
 #include "trestle/recompute/checkpoint_options.h"
 #include "trestle/recompute/detail/checkpointed_forward.h"
@@ -83,6 +84,7 @@ class Region : public std::enable_shared_from_this<Region> {
   std::vector<Input> inputs_;
   std::optional<nn::Snapshot> snapshot_;  // if the modules are known
   nn::AutocastState autocast_;
+  std::optional<nn::LayerRun::Place> layer_run_;
   std::optional<at::Device> current_device_;  // of the accelerator
   std::vector<at::Device> gpus_;
   RandomTape tape_;

@@ -70,6 +70,7 @@ bool contains_sync_batch_norm(const torch::nn::Module& module) {
 struct Sharded::Impl::ForwardScope {
   std::shared_ptr<sharding::ParameterUnsharder::Call> call;
   std::unique_ptr<KeyedRandom> random;
+  std::unique_ptr<nn::LayerRun> layer_run;
   sharding::ShardRecorder::Entry entry;
 };
 
@@ -150,7 +151,7 @@ nn::Values Sharded::Impl::forward(nn::Values inputs) {
   before_forward();
   for (at::Tensor& input : inputs) input = prepare_input(input);
   auto entry = engine_->recorder().begin(ShardEvent::What::Forward, -1);
-  const nn::RunKey key = keys_.next(reducer());
+  const nn::RunKey key = keys_.next(reducer(), inputs);
   nn::Values outputs =
       segments_ ? segments_->run_model(inputs, &key) : nn::run(graph_, inputs, key);
   entry.end();
@@ -175,17 +176,18 @@ std::shared_ptr<void> Sharded::Impl::begin(const std::function<void(const Change
   before_forward();
   auto scope = std::make_shared<ForwardScope>();
   scope->entry = engine_->recorder().begin(ShardEvent::What::Forward, -1);
-  const nn::RunKey key = keys_.next(reducer());
-  const NamedTensors& parameters = engine_->parameters();
-  const at::Device device =
-      parameters.empty() ? at::Device(at::kCPU) : parameters[0].second.device();
-  scope->random =
-      std::make_unique<KeyedRandom>(device, keyed_seed(key.seed, key.step, 0, key.micro_batch));
   std::vector<at::Tensor> given;
   inputs([&](at::Tensor& input) {
     input = prepare_input(input);
     given.push_back(input);
   });
+  const nn::RunKey key = keys_.next(reducer(), given);
+  const NamedTensors& parameters = engine_->parameters();
+  const at::Device device =
+      parameters.empty() ? at::Device(at::kCPU) : parameters[0].second.device();
+  scope->random =
+      std::make_unique<KeyedRandom>(device, keyed_seed(key.seed, key.step, 0, key.micro_batch));
+  scope->layer_run = std::make_unique<nn::LayerRun>(key, 0);
   if (engine_->unsharder()) scope->call = engine_->unsharder()->begin(0, given);
   std::size_t next = 0;
   inputs([&](at::Tensor& input) { input = given[next++]; });
@@ -195,6 +197,7 @@ std::shared_ptr<void> Sharded::Impl::begin(const std::function<void(const Change
 void Sharded::Impl::end(const std::shared_ptr<void>& scope,
                         const std::function<void(const Change&)>& outputs) {
   auto* const forward = static_cast<ForwardScope*>(scope.get());
+  forward->layer_run.reset();
   forward->random.reset();
   forward->entry.end();
   std::vector<at::Tensor> made;
@@ -367,7 +370,7 @@ void Sharded::Impl::shadow(const JoinProtocol::Message& message) {
   const auto& unsharder = engine_->unsharder();
   if (message.step == Step::Forward || message.step == Step::TrainingForward) {
     before_forward();
-    keys_.next(reducer());
+    keys_.next(reducer(), {});
     if (unsharder) unsharder->shadow_forward();
     return;
   }

@@ -82,7 +82,7 @@ class ChatTemplate {
 };
 
 // The chat template of a model's folder (chat_template.jinja, or "chat_template" in
-// tokenizer_config.json), of one of these files, or of a text file as above.
+// tokenizer_config.json), of one of these files, of a GGUF file, or of a text file as above.
 ChatTemplate open_chat_template(const std::filesystem::path& path);
 
 // The hash by which from_jinja() recognises a text: 16 hexadecimal digits. White space at the ends

@@ -7,6 +7,7 @@
 #include "trestle/base/text.h"
 #include "trestle/tokens/chat_template.h"
 #include "trestle/tokens/tokenizers/content_hash.h"
+#include "trestle/tokens/tokenizers/gguf_file.h"
 #include "trestle/tokens/tokenizers/json_field.h"
 
 namespace trestle::tokens {
@@ -103,6 +104,11 @@ ChatTemplate open_chat_template(const std::filesystem::path& path) {
     const auto jinja = path / "chat_template.jinja";
     if (std::filesystem::exists(jinja, ignored)) return open_chat_template(jinja);
     return open_chat_template(path / "tokenizer_config.json");
+  }
+  if (is_gguf_file(path)) {
+    const std::string jinja = read_gguf_tokens(path).chat_template;
+    if (jinja.empty()) throw UsageError("has no chat template", {.file = path.string()});
+    return ChatTemplate::from_jinja(jinja, path.string());
   }
   const std::string extension = path.extension().string();
   if (extension == ".jinja") {

@@ -311,8 +311,9 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
     return Samples(recipe, model, device, measured_precision(recipe, slow))
         .profile(data.example, largest_micro_batch_of(recipe));
   });
-  costs.loss_memory = loss_memory(loss_of(recipe, user_parts), costs.profile,
-                                  largest_micro_batch_of(recipe), data.sample.target, device);
+  costs.profile.loss_memory =
+      loss_memory(loss_of(recipe, user_parts), costs.profile, largest_micro_batch_of(recipe),
+                  data.sample.target, device);
   set_loss_memory(loss_of(recipe, user_parts), &costs);
   const std::vector<int> balance = cut_of(recipe, costs);
   const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);

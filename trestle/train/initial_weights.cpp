@@ -1,16 +1,52 @@
 #include "trestle/train/initial_weights.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/weights.h"
+#include "trestle/models/transformer/adapters.h"
+#include "trestle/train/language/load_adapters.h"
 #include "trestle/train/language/load_public_weights.h"
 #include "trestle/train/language/transformer_recipe.h"
 
 namespace trestle::train {
 
+namespace {
+
+// The adapters of the folder must be those of the recipe, whose numbers the run saves.
+void check_initial_adapters(const recipe::Recipe& recipe) {
+  const std::string& folder = recipe.adapters.weights;
+  if (folder.empty()) return;
+  if (recipe.adapters.rank == 0)
+    throw UsageError("'adapter_weights' in [adapters] needs 'adapter_rank'");
+  const models::LowRankOptions stored = read_adapter_options(folder);
+  models::LowRankOptions wanted = adapter_options(recipe);
+  std::vector<std::string> faults;
+  if (stored.rank != wanted.rank)
+    faults.push_back(
+        text("rank ", stored.rank, ", and the recipe's 'adapter_rank' is ", wanted.rank));
+  constexpr double rounding = 1e-9;
+  if (std::abs(stored.alpha - wanted.alpha) > rounding * stored.alpha)
+    faults.push_back(
+        text("alpha ", stored.alpha, ", and the recipe's 'adapter_alpha' is ", wanted.alpha));
+  std::vector<std::string> targets = stored.targets;
+  std::sort(targets.begin(), targets.end());
+  std::sort(wanted.targets.begin(), wanted.targets.end());
+  if (targets != wanted.targets)
+    faults.push_back(text("targets ", join(targets, ", "), ", and the recipe's 'adapter_targets' ",
+                          "are ", join(wanted.targets, ", ")));
+  if (faults.empty()) return;
+  throw UsageError(
+      text(folder, ": these adapters do not fit the recipe: they have ", join(faults, "; ")));
+}
+
+}  // namespace
+
 void check_initial_weights(const recipe::Recipe& recipe) {
+  check_initial_adapters(recipe);
   const std::string& file = recipe.model.weights;
   if (file.empty()) return;
   if (!std::filesystem::exists(file))
@@ -26,21 +62,47 @@ void check_initial_weights(const recipe::Recipe& recipe) {
   checkpoint::list_weights(file);
 }
 
-checkpoint::LoadReport load_weights_of(const recipe::Recipe& recipe, const NamedTensors& model,
-                                       const checkpoint::LoadOptions& options) {
-  const std::string& file = recipe.model.weights;
-  if (is_transformer(recipe))
-    return load_transformer_weights(transformer_config(recipe), model, file, options);
-  return checkpoint::load_weights(model, file, options);
+std::vector<InitialFile> initial_files(const recipe::Recipe& recipe) {
+  std::vector<InitialFile> files;
+  const std::string& weights = recipe.model.weights;
+  if (!weights.empty())
+    files.push_back(
+        {.title = "weights",
+         .path = weights,
+         .strict = recipe.model.weights_strict,
+         .filled = [](const NamedTensors& model) { return model; },
+         .load =
+             [recipe, weights](const NamedTensors& model, const checkpoint::LoadOptions& options) {
+               if (is_transformer(recipe))
+                 return load_transformer_weights(transformer_config(recipe), model, weights,
+                                                 options);
+               return checkpoint::load_weights(model, weights, options);
+             }});
+  const std::string& adapters = recipe.adapters.weights;
+  if (!adapters.empty() && is_transformer(recipe))
+    files.push_back(
+        {.title = "adapters",
+         .path = adapters,
+         .strict = true,
+         .filled = [](const NamedTensors& model) { return models::adapters_of(model); },
+         .load =
+             [recipe, adapters](const NamedTensors& model, const checkpoint::LoadOptions& options) {
+               return load_adapters(transformer_config(recipe), model, adapters, options);
+             }});
+  return files;
+}
+
+std::string title_column(const std::string& title) {
+  constexpr std::size_t width = 10;
+  return title + std::string(width - std::min(title.size(), width), ' ');
 }
 
 void load_initial_weights(const recipe::Recipe& recipe, const NamedTensors& model,
                           Progress& progress) {
-  const std::string& file = recipe.model.weights;
-  if (file.empty()) return;
-  const checkpoint::LoadReport report =
-      load_weights_of(recipe, model, {.strict = recipe.model.weights_strict});
-  progress.note(text("weights   ", file, ": ", checkpoint::describe(report)));
+  for (const InitialFile& file : initial_files(recipe)) {
+    const checkpoint::LoadReport report = file.load(file.filled(model), {.strict = file.strict});
+    progress.note(text(title_column(file.title), file.path, ": ", checkpoint::describe(report)));
+  }
 }
 
 }  // namespace trestle::train

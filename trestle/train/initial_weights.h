@@ -1,24 +1,41 @@
 #pragma once
 
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "trestle/checkpoint/weights.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/progress/progress.h"
 
-// Initial weights from the file of `weights` in [model]. Not installed.
+// Initial weights from the files of `weights` in [model] and `adapter_weights` in [adapters]. Not
+// installed.
 namespace trestle::train {
 
-// Throws UsageError if the file does not exist, FormatError if it holds no weights. Called before
+// Throws UsageError if a file does not exist, FormatError if it holds no weights. Called before
 // any data are read or synthesized.
 void check_initial_weights(const recipe::Recipe& recipe);
 
-// Loads the file of `weights` into these parameters and buffers: language models also from files of
-// Hugging Face and GGUF. Throws as checkpoint::load_weights().
-checkpoint::LoadReport load_weights_of(const recipe::Recipe& recipe, const NamedTensors& model,
-                                       const checkpoint::LoadOptions& options);
+// A file that the recipe names.
+struct InitialFile {
+  std::string title;  // "weights" or "adapters"
+  std::string path;
+  bool strict = true;
+  // Those of the model's parameters and buffers that it fills.
+  std::function<NamedTensors(const NamedTensors&)> filled;
+  // Loads it into these. Language models are also loaded from files of Hugging Face and GGUF.
+  // Throws as checkpoint::load_weights().
+  std::function<checkpoint::LoadReport(const NamedTensors&, const checkpoint::LoadOptions&)> load;
+};
 
-// Loads the file into the model's parameters and buffers and reports the result. Does nothing if
-// the recipe names no file.
+// In the order of loading; empty if the recipe names none.
+std::vector<InitialFile> initial_files(const recipe::Recipe& recipe);
+
+// A title of a note, as wide as those of the other notes.
+std::string title_column(const std::string& title);
+
+// Loads the files into the model's parameters and buffers and reports the results.
 void load_initial_weights(const recipe::Recipe& recipe, const NamedTensors& model,
                           Progress& progress);
 

@@ -142,7 +142,7 @@ void count_optimizer_step(const recipe::Recipe& recipe, const nn::Layers& model,
 }
 
 void set_loss_memory(const nn::Loss& loss, LayerCosts* costs) {
-  if (loss.kind != nn::Loss::Kind::WholeBatch) costs->sizes.loss_memory = 1 + costs->loss_memory;
+  if (loss.kind != nn::Loss::Kind::WholeBatch) costs->sizes.loss_memory = 1 + costs->profile.loss_memory;
 }
 
 LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
@@ -168,7 +168,7 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
   result.profile = with_inputs_named(
       recipe, piece, [&] { return profile_layers(model, {piece}, devices.at(0).torch); });
   result.examples = static_cast<int>(piece.size(0));
-  result.loss_memory =
+  result.profile.loss_memory =
       loss_memory(task.loss, result.profile, result.examples,
                   batch.targets.defined() ? batch.targets[0] : batch.targets, devices[0].torch);
   set_loss_memory(task.loss, &result);
@@ -189,6 +189,7 @@ LayerCosts costs_of_profile(const recipe::Recipe& recipe, plan::LayerProfile pro
   result.examples = largest_micro_batch_of(recipe);
   check_measured_with(recipe, profile, result.examples);
   result.profile = std::move(profile);
+  set_loss_memory(loss_of(recipe, user_parts), &result);
   return result;
 }
 
@@ -242,8 +243,7 @@ plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& cost
       plan::costs_of_cut(costs.profile, balance,
                          {.optimizer_states = costs.sizes.optimizer_states,
                           .whole_batch_loss_over = whole ? costs.sizes.micro_batches : 0,
-                          .loss_memory = costs.loss_memory,
-                          .additive_loss_memory = costs.loss_memory});
+                          .additive_loss_memory = costs.profile.loss_memory});
   cut.costs.device_of_stage = device_numbers(costs);
   share_copies(recipe, &cut.costs);
   if (is_on_cpu(costs) || !stages_apart(recipe.mesh))

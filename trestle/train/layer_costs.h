@@ -22,7 +22,6 @@ struct LayerCosts {
   std::vector<Bytes> budgets;        // of the devices; 0 = no limit
   plan::SizeOptions sizes;           // of the recipe
   int examples = 0;                  // of the measured micro-batch
-  double loss_memory = 1;            // loss_memory.h; `sizes` has it for an additive loss
   std::vector<Bytes> largest = {};   // [layer] of one of its parameters
 };
 
@@ -32,7 +31,7 @@ std::vector<int> device_numbers(const LayerCosts& costs);
 // Fills in what the optimizer's step needs for the layers of the model.
 void count_optimizer_step(const recipe::Recipe& recipe, const nn::Layers& model, LayerCosts* costs);
 
-// Takes the memory of an additive loss, LayerCosts::loss_memory, into the sizes.
+// Takes the memory of an additive loss, LayerProfile::loss_memory, into the sizes.
 void set_loss_memory(const nn::Loss& loss, LayerCosts* costs);
 
 // Everything except the profile and the examples. One device may serve all stages of a balance that

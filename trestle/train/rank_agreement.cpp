@@ -112,17 +112,19 @@ double data_mark_of(const std::optional<data::Batch>& first, std::int64_t exampl
 
 void load_weights_over_ranks(const recipe::Recipe& recipe, const Pipeline& pipeline,
                              const RunRanks& ranks, Progress& progress) {
-  const NamedTensors own = weights_of(pipeline);
-  if (ranks.alone()) return load_initial_weights(recipe, own, progress);
-  const std::string& file = recipe.model.weights;
-  if (file.empty()) return;
-  checkpoint::LoadReport report;
-  if (!own.empty()) report = load_weights_of(recipe, own, {.strict = false});
-  const checkpoint::LoadReport all = joined_report(report, ranks, ranks.sum(own.empty() ? 0 : 1));
-  if (recipe.model.weights_strict && !all.whole())
-    throw FormatError(text("the weights do not fit the model: ", checkpoint::describe(all)),
-                      {.file = file});
-  progress.note(text("weights   ", file, ": ", checkpoint::describe(all)));
+  const NamedTensors model = weights_of(pipeline);
+  if (ranks.alone()) return load_initial_weights(recipe, model, progress);
+  for (const InitialFile& file : initial_files(recipe)) {
+    const NamedTensors own = file.filled(model);
+    checkpoint::LoadReport report;
+    if (!own.empty()) report = file.load(own, {.strict = false});
+    const checkpoint::LoadReport all = joined_report(report, ranks, ranks.sum(own.empty() ? 0 : 1));
+    if (file.strict && !all.whole())
+      throw FormatError(
+          text("the ", file.title, " do not fit the model: ", checkpoint::describe(all)),
+          {.file = file.path});
+    progress.note(text(title_column(file.title), file.path, ": ", checkpoint::describe(all)));
+  }
 }
 
 void freeze_over_ranks(const recipe::Recipe& recipe, Pipeline& pipeline, const RunRanks& ranks) {

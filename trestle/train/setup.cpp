@@ -32,6 +32,10 @@ namespace {
 // The pipeline refuses it too, but only at the first batch.
 void check_loss(const recipe::Recipe& recipe, const UserParts& own) {
   const nn::Loss loss = loss_of(recipe, own);
+  const bool own_loss = own.losses.contains(recipe.train.loss);
+  if (recipe.data.name == "tokens" && !own_loss && loss.name != "token_cross_entropy")
+    throw UsageError(text("the loss '", loss.name, "' does not take the scores of tokens"),
+                     {.hint = "Leave 'loss' in [train] out: it is token_cross_entropy then."});
   if (loss.kind == nn::Loss::Kind::Additive) return;
   for (const auto& known : schedule::known_schedules())
     if (known.name == recipe.pipeline.schedule && !known.all_forwards_first)
@@ -132,7 +136,7 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
     options.transformer = transformer_config(recipe);
     options.attention = models::parse_attention_core(recipe.transformer.attention);
     options.adapters = adapter_options(recipe);
-    if (recipe.adapters.frozen_type == "bf16") options.frozen_type = models::FrozenType::BFloat16;
+    options.frozen_type = frozen_type(recipe);
   }
   const auto checked = [&](nn::Layers model) {
     check_names_of_layers(recipe, model);

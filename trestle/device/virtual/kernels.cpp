@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/SDPBackend.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_native.h>
@@ -196,10 +198,30 @@ void prefer_cpu_kernels(torch::Library& aten) {
   }
 }
 
+// scaled_dot_product_attention() asks this which operator to call. Without an answer it takes
+// products and a softmax, which hold all pairs of tokens. The conditions are those of the CPU's own
+// answer, which libtorch does not export.
+std::int64_t choose_attention(const at::Tensor& query, const at::Tensor& key,
+                              const at::Tensor& value, const OptionalTensor& mask, double dropout,
+                              bool /*causal*/, std::optional<double> /*scale*/, bool /*grouped*/) {
+  const bool has_mask = mask && mask->defined();
+  const auto fits = [&](const at::Tensor& x) {
+    return x.dim() == 4 && x.size(0) == query.size(0) && x.size(1) == query.size(1) &&
+           x.size(3) == query.size(3) && x.stride(3) == 1 && x.size(2) > 0 &&
+           x.scalar_type() == query.scalar_type();
+  };
+  const bool fused =
+      at::globalContext().userEnabledFlashSDP() && dropout == 0 && fits(query) && fits(key) &&
+      fits(value) && query.is_floating_point() &&
+      (!has_mask || (!mask->requires_grad() && (mask->dim() == 2 || mask->dim() == 4)));
+  return static_cast<std::int64_t>(fused ? at::SDPBackend::flash_attention : at::SDPBackend::math);
+}
+
 }  // namespace
 
 void register_kernels() {
   using torch::Library;
+  at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(choose_attention);
   // Kept for the life of the process: unregistering would race with threads that are still running.
   static auto* libraries = new std::vector<Library>;
   libraries->reserve(7);

@@ -10,14 +10,20 @@
 
 namespace trestle::models {
 
+NamedTensors adapters_of(const NamedTensors& ours) {
+  NamedTensors found;
+  for (const auto& one : ours)
+    if (one.first.find(".lora") != std::string::npos) found.push_back(one);
+  return found;
+}
+
 NamedTensors adapter_views(const TransformerConfig& config, const NamedTensors& ours) {
   const std::string before = config.style == TransformerConfig::Style::Gpt2
                                  ? "base_model.model.transformer."
                                  : "base_model.model.";
   NamedTensors views;
-  for (const auto& [name, tensor] : ours) {
+  for (const auto& [name, tensor] : adapters_of(ours)) {
     const auto marker = name.rfind(".lora");
-    if (marker == std::string::npos) continue;
     const std::string projection = name.substr(0, marker);
     std::string part = name.substr(marker + 5);  // "_q.a", or ".a" for all rows
     const std::string leaf = part.ends_with(".a") ? ".lora_A.weight" : ".lora_B.weight";
@@ -28,21 +34,36 @@ NamedTensors adapter_views(const TransformerConfig& config, const NamedTensors& 
   return views;
 }
 
+namespace {
+
+std::vector<std::shared_ptr<ProjectionImpl>> projections_of(const nn::Layers& model) {
+  std::vector<std::shared_ptr<ProjectionImpl>> found;
+  for (const nn::Layer& layer : model.graph().layers) {
+    if (!layer.module) continue;
+    for (const auto& module : layer.module->modules())
+      if (auto projection = std::dynamic_pointer_cast<ProjectionImpl>(module))
+        found.push_back(std::move(projection));
+  }
+  return found;
+}
+
+}  // namespace
+
+void dequantise(const nn::Layers& model) {
+  for (const auto& projection : projections_of(model)) projection->dequantise();
+}
+
 std::int64_t merge_adapters(const nn::Layers& model) {
   const at::NoGradGuard no_grad;
   std::int64_t count = 0;
-  for (const nn::Layer& layer : model.graph().layers) {
-    if (!layer.module) continue;
-    for (const auto& module : layer.module->modules()) {
-      const auto projection = std::dynamic_pointer_cast<ProjectionImpl>(module);
-      if (!projection) continue;
-      for (ProjectionImpl::Adapter& adapter : projection->adapters) {
-        at::Tensor rows = projection->weight.narrow(0, adapter.first, adapter.rows);
-        rows += (at::matmul(adapter.added->b, adapter.added->a) * adapter.added->scale)
-                    .to(rows.scalar_type());
-        adapter.added->b.zero_();
-        ++count;
-      }
+  for (const auto& projection : projections_of(model)) {
+    projection->dequantise();
+    for (ProjectionImpl::Adapter& adapter : projection->adapters) {
+      at::Tensor rows = projection->weight.narrow(0, adapter.first, adapter.rows);
+      rows += (at::matmul(adapter.added->b, adapter.added->a) * adapter.added->scale)
+                  .to(rows.scalar_type());
+      adapter.added->b.zero_();
+      ++count;
     }
   }
   return count;

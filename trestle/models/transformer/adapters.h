@@ -7,13 +7,20 @@
 // The adapters of a transformer (low_rank.h) by themselves.
 namespace trestle::models {
 
-// The parameters of adapters among `ours`, as views under PEFT's names:
+// The parameters of adapters among `ours`.
+NamedTensors adapters_of(const NamedTensors& ours);
+
+// The same as views under PEFT's names:
 // "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" for blocks.0.attention.qkv's
-// lora_q.a. Other parameters are left out.
+// lora_q.a.
 NamedTensors adapter_views(const TransformerConfig& config, const NamedTensors& ours);
 
-// Adds each adapter's product to the weight beside it, and sets the adapter to zero: the model
-// computes the same without its adapters. Returns the number of adapters.
+// Replaces int8 weights by the fp32 matrices that they stand for (int8_rows.h); "scales" are gone
+// from the parameters then.
+void dequantise(const nn::Layers& model);
+
+// Dequantises the model, adds each adapter's product to the weight beside it, and sets the adapter
+// to zero: the model computes the same without its adapters. Returns the number of adapters.
 std::int64_t merge_adapters(const nn::Layers& model);
 
 }  // namespace trestle::models

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/dropout.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -16,6 +15,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/nn/keyed_dropout.h"
 
 namespace trestle::models {
 
@@ -52,26 +52,33 @@ at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
       at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, /*dropout_p=*/0, causal, added));
 }
 
+// The softmax over the keys that the mask allows; a row without any gives 0.
+at::Tensor masked_weights(const at::Tensor& scores, const at::Tensor& mask) {
+  // A row of -infinity would become NaN. Its largest value is replaced by 0 and its weights by 0.
+  const at::Tensor none = mask.amax(-1, /*keepdim=*/true) == never;
+  return at::softmax((scores + mask).masked_fill(none, 0), -1).masked_fill(none, 0);
+}
+
 at::Tensor written(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                    const at::Tensor& mask, double dropout) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  at::Tensor scores = at::matmul(q * scale, k.transpose(-2, -1)).to(at::kFloat);
-  scores = scores + mask;
-  // A row of -infinity would become NaN. Its largest value is replaced by 0 and its weights by 0.
-  const at::Tensor none = mask.amax(-1, /*keepdim=*/true) == never;
-  at::Tensor weights = at::softmax(scores.masked_fill(none, 0), -1).masked_fill(none, 0);
-  if (dropout > 0) weights = at::dropout(weights, dropout, /*train=*/true);
+  const at::Tensor scores = at::matmul(q * scale, k.transpose(-2, -1)).to(at::kFloat);
+  at::Tensor weights = masked_weights(scores, mask);
+  if (dropout > 0) weights = nn::keyed_dropout(weights, dropout, /*training=*/true);
   return at::matmul(weights.to(v.scalar_type()), v);
 }
 
-// One query behind its keys, as in generation. The heads that share keys are the rows of one product,
-// so that keys are neither repeated nor masked. libtorch's kernel takes ten times as long for bf16.
-at::Tensor one_query(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+// One query behind its keys, as in generation. The heads that share keys are the rows of one
+// product, so that keys are not repeated. libtorch's kernel takes ten times as long in bf16.
+// Without a mask all keys are seen.
+at::Tensor one_query(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& mask) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   const at::Tensor rows = q.reshape({q.size(0), k.size(1), q.size(1) / k.size(1), q.size(3)});
   const at::Tensor scores = at::matmul(rows, k.transpose(-2, -1)).to(at::kFloat) * scale;
-  const at::Tensor weights = at::softmax(scores, -1).to(v.scalar_type());
-  return at::matmul(weights, v).view(q.sizes());
+  const at::Tensor weights =
+      mask.defined() ? masked_weights(scores, mask) : at::softmax(scores, -1);
+  return at::matmul(weights.to(v.scalar_type()), v).view(q.sizes());
 }
 
 }  // namespace
@@ -94,9 +101,9 @@ std::string operator_of(AttentionCore core, c10::DeviceType device) {
 
 at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                   const AttendOptions& options) {
-  const bool alone = queries.size(2) == 1 && !options.mask.defined() && options.dropout == 0;
+  const bool alone = queries.size(2) == 1 && options.dropout == 0;
   if (alone && !queries.requires_grad() && !keys.requires_grad())
-    return one_query(queries, keys, values);
+    return one_query(queries, keys, values, options.mask);
   const at::Tensor k = repeated(keys, queries.size(1));
   const at::Tensor v = repeated(values, queries.size(1));
   const std::int64_t count = queries.size(2), all = keys.size(2);
@@ -120,6 +127,15 @@ at::Tensor document_mask(const at::Tensor& places) {
   allowed = allowed.logical_and(padding.unsqueeze(1).logical_not());
   const auto floats = places.options().dtype(at::kFloat);
   return at::zeros(allowed.sizes(), floats).masked_fill(allowed.logical_not(), never).unsqueeze(1);
+}
+
+at::Tensor left_padding_mask(const at::Tensor& padding, std::int64_t queries, std::int64_t keys) {
+  const at::Tensor column = at::arange(keys, padding.options());
+  const at::Tensor place = at::arange(keys - queries, keys, padding.options()).unsqueeze(1);
+  const at::Tensor behind_padding = column >= padding.view({-1, 1, 1});
+  const at::Tensor allowed = (column <= place).logical_and(behind_padding).unsqueeze(1);
+  return at::zeros(allowed.sizes(), padding.options().dtype(at::kFloat))
+      .masked_fill(allowed.logical_not(), never);
 }
 
 }  // namespace trestle::models

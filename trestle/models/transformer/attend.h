@@ -43,4 +43,9 @@ at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::T
 // to its own place, and padding sees nothing and is seen by nothing. Float [N, 1, T, T].
 at::Tensor document_mask(const at::Tensor& places);
 
+// The mask of rows that are padded on the left, each by padding[i] places (int64 [N]), where the
+// `queries` are the last of `keys` places. A query sees the keys of its row up to its own place;
+// padding sees nothing and is seen by nothing. Float [N, 1, queries, keys].
+at::Tensor left_padding_mask(const at::Tensor& padding, std::int64_t queries, std::int64_t keys);
+
 }  // namespace trestle::models

@@ -42,7 +42,8 @@ std::pair<at::Tensor, at::Tensor> KeyValueCache::append(const at::Tensor& new_ke
   const std::int64_t count = new_keys.size(2);
   if (!keys.defined() || tokens + count > keys.size(2)) {
     std::vector<std::int64_t> sizes = new_keys.sizes().vec();
-    sizes[2] = std::max(room, tokens + count);
+    constexpr std::int64_t least = 256;
+    sizes[2] = std::max(std::min(room, std::max(least, 2 * (tokens + count))), tokens + count);
     at::Tensor more_keys = at::empty(sizes, new_keys.options());
     at::Tensor more_values = at::empty(sizes, new_values.options());
     if (tokens > 0) {
@@ -56,6 +57,12 @@ std::pair<at::Tensor, at::Tensor> KeyValueCache::append(const at::Tensor& new_ke
   values.narrow(2, tokens, count).copy_(new_values);
   tokens += count;
   return {keys.narrow(2, 0, tokens), values.narrow(2, 0, tokens)};
+}
+
+void KeyValueCache::keep(const at::Tensor& rows, std::int64_t skipped) {
+  keys = keys.narrow(2, skipped, tokens - skipped).index_select(0, rows);
+  values = values.narrow(2, skipped, tokens - skipped).index_select(0, rows);
+  tokens -= skipped;
 }
 
 AttentionImpl::AttentionImpl(const TransformerConfig& given, AttentionCore chosen,

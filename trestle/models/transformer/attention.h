@@ -11,15 +11,20 @@
 namespace trestle::models {
 
 // The keys and values of one layer for the tokens so far: [N, kv_heads, tokens, head_size], after
-// the rotation. Empty before the first call. The tensors have room for more tokens than they hold.
+// the rotation. Empty before the first call. The tensors have room for more tokens than they hold,
+// and grow by doubling.
 struct KeyValueCache {
   at::Tensor keys;
   at::Tensor values;
   std::int64_t tokens = 0;
 
-  // Appends keys and values [N, kv_heads, T, head_size] and returns views of all.
+  // Appends keys and values [N, kv_heads, T, head_size] and returns views of all. `room` is the
+  // number of tokens at which growth ends.
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& new_keys, const at::Tensor& new_values,
                                            std::int64_t room);
+
+  // Keeps these rows (int64, of N) in this order, without their first `skipped` tokens.
+  void keep(const at::Tensor& rows, std::int64_t skipped);
 };
 
 // Self-attention: queries, keys and values by one projection "qkv" with the parts q, k and v; the

@@ -1,6 +1,5 @@
 #include "trestle/models/transformer/block.h"
-
-#include <ATen/ops/dropout.h>
+#include "trestle/nn/keyed_dropout.h"
 
 #include <cmath>
 
@@ -21,7 +20,7 @@ BlockImpl::BlockImpl(const TransformerConfig& config, AttentionCore core,
 
 at::Tensor BlockImpl::forward(const at::Tensor& x, std::optional<at::Tensor> places) {
   const auto dropped = [this](const at::Tensor& y) {
-    return dropout > 0 ? at::dropout(y, dropout, is_training()) : y;
+    return nn::keyed_dropout(y, dropout, is_training());
   };
   const at::Tensor y =
       x + dropped(attention->forward(attention_norm->forward(x), places.value_or(at::Tensor())));

@@ -1,34 +1,50 @@
 #include "trestle/models/transformer/embedding.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/dropout.h>
 #include <ATen/ops/embedding.h>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/nn/keyed_dropout.h"
 
 namespace trestle::models {
 
 namespace {
 
-void check_range(const at::Tensor& ids, std::int64_t vocabulary) {
+// `least` is the smallest valid number, and `end` is above the largest.
+template <class Describe>
+void check_range(const at::Tensor& ids, std::int64_t least, std::int64_t end,
+                 const Describe& describe) {
   if (ids.numel() == 0) return;
   const at::Tensor on_cpu = ids.to(at::kCPU).contiguous();
   const auto* const values = on_cpu.const_data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < on_cpu.numel(); ++i) {
-    if (values[i] >= 0 && values[i] < vocabulary) continue;
-    throw UsageError(
-        text("token id ", values[i], " in row ", i / ids.size(1), ", column ", i % ids.size(1),
-             " is out of range: the model has the ids 0 to ", vocabulary - 1),
-        {.hint = "Prepare the text with the model's tokenizer."});
+    if (values[i] < least || values[i] >= end)
+      throw describe(values[i], text("in row ", i / ids.size(1), ", column ", i % ids.size(1)));
   }
+}
+
+void check_ids(const at::Tensor& ids, std::int64_t vocabulary) {
+  check_range(ids, 0, vocabulary, [&](std::int64_t id, const std::string& where) {
+    return UsageError(text("token id ", id, " ", where,
+                           " is out of range: the model has the ids 0 to ", vocabulary - 1),
+                      {.hint = "Prepare the text with the model's tokenizer."});
+  });
+}
+
+void check_places(const at::Tensor& places, std::int64_t context) {
+  check_range(places, -1, context, [&](std::int64_t place, const std::string& where) {
+    return UsageError(text("place ", place, " ", where,
+                           " is out of range: a document has the places 0 to ", context - 1,
+                           ", and -1 is padding"));
+  });
 }
 
 }  // namespace
 
 TokenEmbeddingImpl::TokenEmbeddingImpl(const TransformerConfig& given, const Drawn& drawn,
                                        at::ScalarType output)
-    : config(given), type(output) {
+    : config(given), type(output), follows_weights(output == drawn.type) {
   tokens = register_parameter(
       "tokens",
       draw_normal(drawn, "tokens", {config.vocabulary, config.width}, config.initial_deviation));
@@ -39,8 +55,9 @@ TokenEmbeddingImpl::TokenEmbeddingImpl(const TransformerConfig& given, const Dra
 }
 
 at::Tensor TokenEmbeddingImpl::at(const at::Tensor& ids, const at::Tensor& positions_of_ids) {
-  const at::Tensor x = at::embedding(tokens, ids).to(type);
-  return positions.defined() ? x + at::embedding(positions, positions_of_ids).to(type) : x;
+  const at::ScalarType to = follows_weights ? tokens.scalar_type() : type;
+  const at::Tensor x = at::embedding(tokens, ids).to(to);
+  return positions.defined() ? x + at::embedding(positions, positions_of_ids).to(to) : x;
 }
 
 std::tuple<at::Tensor, at::Tensor> TokenEmbeddingImpl::forward(const at::Tensor& given) {
@@ -57,10 +74,13 @@ std::tuple<at::Tensor, at::Tensor> TokenEmbeddingImpl::forward(const at::Tensor&
     throw UsageError(
         text("a row has ", count, " tokens, more than the model's context of ", config.context),
         {.hint = "Cut the text, or use a model with a longer context."});
-  check_range(ids, config.vocabulary);
-  at::Tensor x = at(ids, placed ? places.clamp_min(0) : at::arange(count, ids.options()));
-  if (config.dropout.embedding > 0) x = at::dropout(x, config.dropout.embedding, is_training());
-  return {x, places};
+  if (ids.numel() == 0)
+    throw UsageError(
+        text("a transformer takes rows with tokens; got int64 [", join(given.sizes(), ", "), "]"));
+  check_ids(ids, config.vocabulary);
+  if (placed) check_places(places, config.context);
+  const at::Tensor x = at(ids, placed ? places.clamp_min(0) : at::arange(count, ids.options()));
+  return {nn::keyed_dropout(x, config.dropout.embedding, is_training()), places};
 }
 
 }  // namespace trestle::models

@@ -31,6 +31,7 @@ struct TokenEmbeddingImpl : torch::nn::Module {
   at::Tensor tokens;
   at::Tensor positions;  // undefined for Llama
   at::ScalarType type;   // of the output
+  bool follows_weights;  // the output has the type of tables that are cast, too
 };
 TORCH_MODULE(TokenEmbedding);
 

@@ -19,7 +19,8 @@ struct Drawn {
   std::uint64_t seed = 0;
   std::string module;
   InitialWeights weights = InitialWeights::Drawn;
-  at::ScalarType type = at::kFloat;  // of the parameters
+  // The parameters' type. A projection (projection.h) may be int8.
+  at::ScalarType type = at::kFloat;
 
   Drawn of(const std::string& name) const { return {seed, module + "." + name, weights, type}; }
 };

@@ -1,11 +1,11 @@
 #include "trestle/models/transformer/low_rank.h"
 
-#include <ATen/ops/dropout.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
 
 #include "trestle/models/transformer/product.h"
+#include "trestle/nn/keyed_dropout.h"
 
 namespace trestle::models {
 
@@ -20,8 +20,7 @@ LowRankImpl::LowRankImpl(const LowRankOptions& options, std::int64_t inputs, std
 }
 
 at::Tensor LowRankImpl::forward(const at::Tensor& x) {
-  const at::Tensor dropped = dropout > 0 ? at::dropout(x, dropout, is_training()) : x;
-  return product(product(dropped, a), b) * scale;
+  return product(product(nn::keyed_dropout(x, dropout, is_training()), a), b) * scale;
 }
 
 }  // namespace trestle::models

@@ -28,6 +28,7 @@ struct LowRankOptions {
 enum class FrozenType {
   Float32,
   BFloat16,  // half the memory; products are rounded to bf16, everything around them is fp32
+  Int8,      // of the blocks' projections, with a scale for each row (int8_rows.h); tables are bf16
 };
 
 // scale * b(a(dropout(x))): [..., inputs] to [..., rows]. `a` [rank, inputs] is drawn, uniform as

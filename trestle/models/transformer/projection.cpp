@@ -1,5 +1,7 @@
 #include "trestle/models/transformer/projection.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -16,9 +18,10 @@ std::int64_t rows_of(const ProjectionOptions& options) {
 ProjectionImpl::ProjectionImpl(ProjectionOptions given, const Drawn& drawn, double deviation)
     : options(std::move(given)) {
   const std::int64_t rows = rows_of(options);
-  weight =
-      register_parameter("weight", draw_normal(drawn, "weight", {rows, options.inputs}, deviation));
-  if (options.bias == Bias::Added) bias = register_parameter("bias", at::zeros({rows}, drawn.type));
+  make_weight(drawn, deviation);
+  if (options.bias == Bias::Added)
+    bias = register_parameter("bias",
+                              at::zeros({rows}, drawn.type == at::kChar ? at::kFloat : drawn.type));
   if (!options.adapters.any()) return;
   weight.set_requires_grad(false);
   if (bias.defined()) bias.set_requires_grad(false);
@@ -28,6 +31,30 @@ ProjectionImpl::ProjectionImpl(ProjectionOptions given, const Drawn& drawn, doub
     adapt(part.target, "lora_" + part.name, first, part.rows, drawn);
     first += part.rows;
   }
+}
+
+void ProjectionImpl::make_weight(const Drawn& drawn, double deviation) {
+  const std::int64_t rows = rows_of(options);
+  if (drawn.type != at::kChar) {
+    weight = register_parameter("weight",
+                                draw_normal(drawn, "weight", {rows, options.inputs}, deviation));
+    return;
+  }
+  Int8Rows made{at::empty({rows, options.inputs}, at::kChar), at::empty({rows})};
+  if (drawn.weights == InitialWeights::Drawn) {
+    const Drawn exact{drawn.seed, drawn.module};  // fp32
+    made = to_int8_rows(draw_normal(exact, "weight", {rows, options.inputs}, deviation));
+  }
+  weight = register_parameter("weight", made.rows, /*requires_grad=*/false);
+  scales = register_parameter("scales", made.scales, /*requires_grad=*/false);
+}
+
+void ProjectionImpl::dequantise() {
+  if (!scales.defined()) return;
+  const at::NoGradGuard no_grad;
+  weight.set_data(from_int8_rows({weight, scales}, at::kFloat));
+  parameters_.erase("scales");
+  scales.reset();
 }
 
 void ProjectionImpl::adapt(const std::string& target, const std::string& name, std::int64_t first,
@@ -40,7 +67,8 @@ void ProjectionImpl::adapt(const std::string& target, const std::string& name, s
 }
 
 at::Tensor ProjectionImpl::forward(const at::Tensor& x) {
-  at::Tensor y = product(x, weight, bias);
+  at::Tensor y =
+      scales.defined() ? product(x, Int8Rows{weight, scales}, bias) : product(x, weight, bias);
   for (Adapter& adapter : adapters) {
     const at::Tensor added = adapter.added->forward(x);
     if (adapters.size() == 1 && adapter.rows == y.size(-1)) return y + added;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trestle/models/transformer/initialize.h"
+#include "trestle/models/transformer/int8_rows.h"
 #include "trestle/models/transformer/low_rank.h"
 #include "trestle/models/transformer/product.h"
 
@@ -38,13 +39,18 @@ struct ProjectionOptions {
 // input are one weight with named parts, because one large product is faster than several small
 // ones. An adapter is registered as "lora_<part>", or as "lora" for all rows.
 struct ProjectionImpl : torch::nn::Module {
-  // The weight is normal with this deviation (initialize.h); the bias is 0.
+  // The weight is normal with this deviation (initialize.h); the bias is 0. With the type int8 the
+  // drawn weight is rounded (int8_rows.h) and frozen, and the bias is fp32.
   ProjectionImpl(ProjectionOptions options, const Drawn& drawn, double deviation);
 
   at::Tensor forward(const at::Tensor& x);
 
+  // Replaces int8 rows by the fp32 matrix that they stand for; the parameter "scales" is gone then.
+  void dequantise();
+
   ProjectionOptions options;
   at::Tensor weight;  // [rows, inputs]
+  at::Tensor scales;  // [rows]; undefined unless the weight is int8
   at::Tensor bias;    // [rows]; undefined without a bias
 
   struct Adapter {
@@ -54,6 +60,7 @@ struct ProjectionImpl : torch::nn::Module {
   std::vector<Adapter> adapters;
 
  private:
+  void make_weight(const Drawn& drawn, double deviation);
   void adapt(const std::string& target, const std::string& name, std::int64_t first,
              std::int64_t rows, const Drawn& drawn);
 };

@@ -1,6 +1,7 @@
 #include "trestle/models/transformer/transformer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,16 @@ void check(const TransformerConfig& config, const TransformerOptions& options) {
     faults.push_back(text("kv_heads = ", config.kv_heads, " do not divide heads = ", config.heads));
   if (config.style == TransformerConfig::Style::Llama && config.head_size % 2 != 0)
     faults.push_back(text("rotary positions need an even head_size, not ", config.head_size));
+  const auto check_share = [&](const char* name, double share) {
+    if (!(share >= 0 && share < 1))
+      faults.push_back(text(name, " dropout of ", share, " is outside of 0 to 1, without 1"));
+  };
+  check_share("an embedding", config.dropout.embedding);
+  check_share("an attention", config.dropout.attention);
+  check_share("a residual", config.dropout.residual);
+  check_share("an adapter's", options.adapters.dropout);
+  if (!(config.norm_epsilon >= 0 && std::isfinite(config.norm_epsilon)))
+    faults.push_back(text("norm_epsilon = ", config.norm_epsilon, " is not a number of 0 or more"));
   if (config.dropout.attention > 0 && options.attention == AttentionCore::Fused)
     faults.push_back(text("attention dropout of ", config.dropout.attention,
                           " needs attention = \"written\": the fused kernel has no dropout"));
@@ -69,21 +80,25 @@ Module frozen_if(Train train, Module module) {
 nn::Layers transformer(const TransformerConfig& config, const TransformerOptions& options) {
   check(config, options);
   const Train train = options.adapters.any() ? Train::Adapters : Train::Weights;
-  const auto drawn = [options](std::string module) {
-    const bool halved = options.adapters.any() && options.frozen_type == FrozenType::BFloat16;
-    return Drawn{options.seed, std::move(module), options.weights,
-                 halved ? at::kBFloat16 : options.type};
+  const FrozenType frozen = train == Train::Adapters ? options.frozen_type : FrozenType::Float32;
+  const at::ScalarType tables = frozen == FrozenType::Float32 ? options.type : at::kBFloat16;
+  const at::ScalarType of_blocks = frozen == FrozenType::Int8 ? at::kChar : tables;
+  const auto drawn = [options](std::string module, at::ScalarType type) {
+    return Drawn{options.seed, std::move(module), options.weights, type};
   };
   nn::Layers net(nn::Seed{options.seed});
   net.add("embed",
-          [=] { return frozen_if(train, TokenEmbedding(config, drawn("embed"), options.type)); })
+          [=] {
+            return frozen_if(train, TokenEmbedding(config, drawn("embed", tables), options.type));
+          })
       .keep_output("places", 1)
       .pass_on({0});
   for (std::int64_t i = 0; i < config.layers; ++i) {
     const std::string name = text("blocks.", i);
     net.add(name,
             [=] {
-              Block block(config, options.attention, options.adapters, drawn(name), options.type);
+              Block block(config, options.attention, options.adapters, drawn(name, of_blocks),
+                          options.type);
               frozen_if(train, block->attention_norm);
               frozen_if(train, block->mlp_norm);
               return block;
@@ -91,7 +106,7 @@ nn::Layers transformer(const TransformerConfig& config, const TransformerOptions
         .take("places");
   }
   net.add("norm", [=] { return frozen_if(train, Norm(config, options.type)); });
-  net.add("head", [=] { return frozen_if(train, Head(config, drawn("head"))); });
+  net.add("head", [=] { return frozen_if(train, Head(config, drawn("head", tables))); });
   if (config.tied_head) net.tie("head.weight", "embed.tokens", &HeadImpl::weight);
   return net;
 }

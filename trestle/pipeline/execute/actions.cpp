@@ -214,7 +214,11 @@ void execute(MiniBatchState& state, const Action& action) {
   if (is_tie(state.cut, action)) return run_tie(state, action);
   switch (action.kind) {
     case Kind::Forward:
-      return run_forward(state, action);
+      run_forward(state, action);
+      if (state.inputs.evaluating && state.inputs.hooks &&
+          action.micro_batch + 1 == state.micro_batches())
+        state.inputs.hooks->end_forwards(action.stage);
+      return;
     case Kind::Recompute:
       return state.stages[action.stage].recompute(
           state.at(action.stage, action.micro_batch).pass,

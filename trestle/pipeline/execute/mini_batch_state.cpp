@@ -1,5 +1,8 @@
 #include "trestle/pipeline/execute/mini_batch_state.h"
 
+#include <algorithm>
+#include <numeric>
+
 namespace trestle::pipeline {
 
 MiniBatchState::MiniBatchState(StepInputs the_inputs, const StageList& the_stages,
@@ -35,6 +38,8 @@ MiniBatchState::MiniBatchState(StepInputs the_inputs, const StageList& the_stage
 nn::RunKey MiniBatchState::key(int micro_batch) const {
   nn::RunKey key = inputs.key;
   key.micro_batch += micro_batch;
+  const auto earlier = inputs.sizes.begin() + micro_batch;
+  key.example = std::accumulate(inputs.sizes.begin(), earlier, key.example);
   return key;
 }
 

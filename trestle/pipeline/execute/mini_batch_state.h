@@ -29,8 +29,9 @@ namespace trestle::pipeline {
 
 // The arguments of a run. They do not change once the run has begun.
 struct StepInputs {
-  schedule::Schedule table;  // lowered
-  nn::RunKey key = {};       // of micro-batch 0
+  schedule::Schedule table;              // lowered
+  nn::RunKey key = {};                   // of micro-batch 0
+  std::vector<std::int64_t> sizes = {};  // [micro-batch] its examples
   nn::BatchNormStatistics batch_norm = nn::BatchNormStatistics::EachMicroBatch;
   std::vector<nn::Values> batch = {};     // [micro-batch] the model's inputs, detached
   std::vector<bool> wants_gradient = {};  // [input of the model]

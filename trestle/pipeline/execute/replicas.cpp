@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "trestle/comm/purpose.h"
@@ -28,15 +29,24 @@ std::vector<std::vector<double>> gather_numbers(const comm::Group& replicas,
 
 }  // namespace
 
-ReplicaShare share_of_replica(const comm::Group& replicas, int micro_batches, double weight) {
-  if (!replicas.valid()) return {.micro_batches = micro_batches};
+ReplicaShare share_of_replica(const comm::Group& replicas, const std::vector<std::int64_t>& sizes,
+                              double weight) {
+  const auto micro_batches = static_cast<int>(sizes.size());
+  const std::int64_t examples = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  if (!replicas.valid()) return {.micro_batches = micro_batches, .examples = examples};
   ReplicaShare share;
   double total = 0;
-  const auto all = gather_numbers(replicas, {static_cast<double>(micro_batches), weight});
+  const auto all = gather_numbers(
+      replicas, {static_cast<double>(micro_batches), weight, static_cast<double>(examples)});
   for (int replica = 0; replica < replicas.size(); ++replica) {
     const auto& row = all[static_cast<std::size_t>(replica)];
-    if (replica < replicas.rank()) share.first_micro_batch += static_cast<std::int64_t>(row[0]);
+    const auto examples_of_replica = static_cast<std::int64_t>(row[2]);
+    if (replica < replicas.rank()) {
+      share.first_micro_batch += static_cast<std::int64_t>(row[0]);
+      share.first_example += examples_of_replica;
+    }
     share.micro_batches += static_cast<int>(row[0]);
+    share.examples += examples_of_replica;
     total += row[1];
   }
   share.of_weight = total == 0 ? 0 : weight / total;

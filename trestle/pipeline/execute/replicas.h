@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "trestle/comm/group.h"
 #include "trestle/nn/loss.h"
@@ -15,12 +16,15 @@ namespace trestle::pipeline {
 struct ReplicaShare {
   std::int64_t first_micro_batch = 0;  // its number among the micro-batches of all replicas
   int micro_batches = 0;               // of all replicas
+  std::int64_t first_example = 0;      // its number among the examples of all replicas
+  std::int64_t examples = 0;           // of all replicas
   double of_weight = 1;                // this replica's weight divided by the weight of all
 };
 
-// Called when a step begins, on all ranks that hold the same stages. The weight counts only on the
-// ranks of the last stage.
-ReplicaShare share_of_replica(const comm::Group& replicas, int micro_batches, double weight);
+// Called when a step begins, on all ranks that hold the same stages. `sizes` are the examples of
+// this replica's micro-batches. The weight counts only on the ranks of the last stage.
+ReplicaShare share_of_replica(const comm::Group& replicas, const std::vector<std::int64_t>& sizes,
+                              double weight);
 
 // The least number of micro-batches that a replica has.
 int fewest_micro_batches(const comm::Group& replicas, int own);

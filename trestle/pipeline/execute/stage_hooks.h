@@ -43,9 +43,10 @@ class StageHooks {
   virtual at::Tensor value_for_copies(int stage, const at::Tensor& parameter) = 0;
   // A step or an evaluation failed: forgets what it has begun, in place of RESHARD.
   virtual void abandon(int stage) = 0;
-  // After the forwards of an evaluation, before the stages' RESHARDs: takes part in forwards that
-  // only other replicas run. `stages`: those of this process, in order.
-  virtual void end_forwards(const std::vector<int>& stages) = 0;
+  // After the stage's last forward of an evaluation: takes part in forwards that only other
+  // replicas run. Other stages of this process may still run forwards, in other threads or later in
+  // this one.
+  virtual void end_forwards(int stage) = 0;
   // Before the stage's last backward of a step: gradients may be reduced while it runs.
   virtual void before_last_backward(int stage) = 0;
   // After each backward of the stage.

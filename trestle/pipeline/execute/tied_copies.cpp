@@ -100,18 +100,20 @@ void TiedCopies::find_owners(const StageList& stages) {
   }
 }
 
-void TiedCopies::check() const {
-  for (std::size_t i = 0; i < ends_.size(); ++i) {
-    if (!ends_[i].copy.defined()) continue;
-    for (const nn::ParameterTie& use : cut_.ties[i].uses) {
-      if (parameter_of(graph_, use.layer, use.parameter).is_same(ends_[i].copy)) continue;
-      throw StateError(
-          text("'", graph_.layers[static_cast<std::size_t>(use.layer)].name, ".", use.parameter,
-               "' is no longer the copy of '", cut_.ties[i].route.name,
-               "' that this pipeline made"),
-          {.hint = "Another pipeline was made of the same layers with another cut: use that one, "
-                   "or make a new one."});
-    }
+at::Tensor TiedCopies::tensor_for(const nn::ParameterTie& use) const {
+  for (std::size_t i = 0; i < ends_.size(); ++i)
+    if (belongs_to(cut_.ties[i], use)) return ends_[i].copy;
+  const auto [owner, parameter] = nn::owner_of(graph_, use);
+  const auto module = graph_.layers[static_cast<std::size_t>(owner)].module.made();
+  return module ? nn::find_parameter(*module, parameter) : at::Tensor();
+}
+
+void TiedCopies::put_in_place() const {
+  for (const nn::ParameterTie& use : graph_.ties) {
+    const nn::LazyModule& module = graph_.layers[static_cast<std::size_t>(use.layer)].module;
+    const at::Tensor tensor = module.made() ? tensor_for(use) : at::Tensor();
+    if (tensor.defined() && !nn::find_parameter(*module.made(), use.parameter).is_same(tensor))
+      module.replace_tied(use.parameter, tensor);
   }
 }
 

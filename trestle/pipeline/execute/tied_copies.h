@@ -39,8 +39,9 @@ class TiedCopies {
   // After the layers of all stages of this process are made.
   void find_owners(const StageList& stages);
 
-  // Throws StateError if a layer no longer uses its copy.
-  void check() const;
+  // Before a run. A plain forward of the layers, or another pipeline of the same layers, may have
+  // put other tensors in place.
+  void put_in_place() const;
 
   // The message with the owner's value. The next take_value() of the tie takes it.
   enum class Use { Training, Evaluation };
@@ -59,6 +60,8 @@ class TiedCopies {
     std::uint32_t version = 0;  // of the owner, when its value was last sent
     bool was_sent = false;
   };
+  // None if the layer's owner is not in this process.
+  at::Tensor tensor_for(const nn::ParameterTie& use) const;
   void give_copy(int tie, const nn::ParameterTie& use, at::Device device);
 
   const nn::Graph& graph_;

@@ -8,8 +8,18 @@
 #include "trestle/nn/checkpointing.h"
 
 namespace trestle::sharding {
+namespace {
 
-nn::RunKey ForwardKeys::next(const GradientReducer& reducer) {
+std::int64_t examples_of(const std::vector<at::Tensor>& inputs) {
+  for (const at::Tensor& input : inputs)
+    if (input.defined() && input.dim() > 0) return input.size(0);
+  return 0;
+}
+
+}  // namespace
+
+nn::RunKey ForwardKeys::next(const GradientReducer& reducer,
+                             const std::vector<at::Tensor>& inputs) {
   const int micro_batches = options_.reproducible.micro_batches;
   const std::int64_t steps = reducer.stats().steps;
   const std::int64_t current = micro_batches > 0 ? reducer.stats().backwards : steps;
@@ -23,7 +33,10 @@ nn::RunKey ForwardKeys::next(const GradientReducer& reducer) {
       micro_batches > 0
           ? number * micro_batches + own_micro_batches().front() + reducer.micro_batches_done()
           : number * ranks_.size() + ranks_.rank();
-  return {.seed = options_.seed, .step = first_step_ + steps, .micro_batch = micro_batch};
+  return {.seed = options_.seed,
+          .step = first_step_ + steps,
+          .micro_batch = micro_batch,
+          .example = micro_batch * examples_of(inputs)};
 }
 
 std::vector<int> ForwardKeys::own_micro_batches() const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <vector>
 
@@ -18,7 +20,8 @@ class ForwardKeys {
   ForwardKeys(const ShardOptions& options, const comm::Group& ranks)
       : options_(options), ranks_(ranks) {}
 
-  nn::RunKey next(const GradientReducer& reducer);
+  // Examples are numbered as if the ranks' batches were of the size of `inputs`.
+  nn::RunKey next(const GradientReducer& reducer, const std::vector<at::Tensor>& inputs);
   // With ShardOptions::reproducible: this rank's micro-batches. UsageError without.
   std::vector<int> own_micro_batches() const;
 

@@ -1,8 +1,14 @@
 #include "trestle/tokens/files/documents.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <iostream>
-#include <iterator>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -88,6 +94,36 @@ void read_separated(std::string_view content, const std::string& separator,
   take({.text = std::move(document)});
 }
 
+// All bytes of a pipe, a terminal or a FIFO. Waiting ends after a signal if the caller stops:
+// poll() returns then, and a read would not.
+std::string read_stream(int file, const std::string& name, const PrepareOptions& options) {
+  std::string all;
+  std::array<char, 1 << 16> chunk{};
+  while (true) {
+    pollfd waits{.fd = file, .events = POLLIN, .revents = 0};
+    const bool waited = ::poll(&waits, 1, -1) >= 0;
+    if (options.progress && !options.progress(static_cast<std::int64_t>(all.size()), 0))
+      throw StateError("the preparation was stopped; nothing was written");
+    if (!waited) continue;
+    const ssize_t count = ::read(file, chunk.data(), chunk.size());
+    if (count == 0) return all;
+    if (count > 0)
+      all.append(chunk.data(), static_cast<std::size_t>(count));
+    else if (errno != EINTR && errno != EAGAIN)
+      throw FileError(std::strerror(errno), {.file = name});
+  }
+}
+
+std::string read_source(const fs::path& path, const PrepareOptions& options) {
+  if (path == "-") return read_stream(STDIN_FILENO, "standard input", options);
+  if (!fs::is_fifo(path) && !fs::is_character_file(path)) return read_file(path);
+  // With O_NONBLOCK opening a FIFO does not wait for a writer.
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) throw FileError(std::strerror(errno), {.file = path.string()});
+  const std::shared_ptr<void> closes(nullptr, [file](void*) { ::close(file); });
+  return read_stream(file, path.string(), options);
+}
+
 }  // namespace
 
 std::vector<SourceFile> find_sources(const std::vector<std::string>& sources, const fs::path& out) {
@@ -118,11 +154,12 @@ void read_documents(const SourceFile& file, const PrepareOptions& options,
         "prompts and answers are read from .jsonl files only",
         {.file = file.path.string(),
          .hint = "Each line is an object such as {\"prompt\": ..., \"answer\": ...}."});
-  std::string content;
-  if (standard_input)
-    content.assign(std::istreambuf_iterator<char>(std::cin), {});
-  else
-    content = read_file(file.path);
+  std::string content = read_source(file.path, options);
+  if (content.starts_with("\xff\xfe") || content.starts_with("\xfe\xff"))
+    throw FormatError(
+        "is UTF-16, and trestle reads UTF-8",
+        {.file = file.path.string(), .hint = "Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW."});
+  if (content.starts_with("\xef\xbb\xbf")) content.erase(0, 3);
   if (json_lines) return read_json_lines(content, file.path.string(), options, take);
   if (!options.separator.empty()) return read_separated(content, options.separator, take);
   take({.text = std::move(content)});

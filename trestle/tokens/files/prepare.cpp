@@ -15,6 +15,7 @@
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/random.h"
 #include "trestle/base/text.h"
+#include "trestle/base/utf8.h"
 #include "trestle/tokens/files/documents.h"
 #include "trestle/tokens/files/token_file.h"
 
@@ -93,6 +94,7 @@ class Preparer {
       ++result_.empty_documents;
       return;
     }
+    if (!is_utf8(document.text) || !is_utf8(document.prompt)) ++result_.repaired_documents;
     constexpr std::size_t group_bytes = std::size_t{16} << 20;
     waiting_bytes_ += document.prompt.size() + document.text.size();
     waiting_.push_back(std::move(document));
@@ -114,6 +116,7 @@ class Preparer {
  private:
   // A prompt is encoded by itself, as it is when the model answers it.
   EncodedDocument encode(const Document& document) const {
+    if (options_.chat) return encode_turn(document);
     std::vector<Id> ids = tokenizer_.prefix();
     const auto add = [&](const std::vector<Id>& more) {
       ids.insert(ids.end(), more.begin(), more.end());
@@ -124,6 +127,20 @@ class Preparer {
     add(tokenizer_.suffix());
     if (options_.end_token) ids.push_back(*options_.end_token);
     return {.ids = std::move(ids), .prompt = prompt};
+  }
+
+  EncodedDocument encode_turn(const Document& document) const {
+    const Message question{.role = "user", .content = document.prompt};
+    const std::vector<Id> prompt =
+        options_.chat->encode(tokenizer_, std::span(&question, 1), AnswerBegin::Write);
+    const std::array turn = {question, Message{.role = "assistant", .content = document.text}};
+    std::vector<Id> ids = options_.chat->encode(tokenizer_, turn);
+    const bool continues =
+        ids.size() > prompt.size() && std::equal(prompt.begin(), prompt.end(), ids.begin());
+    if (!continues)
+      throw UsageError("the chat template begins an answer in another way than it writes one",
+                       {.hint = "'answer' must be the begin of 'message assistant'."});
+    return {.ids = std::move(ids), .prompt = std::ssize(prompt)};
   }
 
   void encode_group() {
@@ -227,6 +244,9 @@ void check(const PrepareOptions& options, const Tokenizer& tokenizer) {
     throw UsageError(
         text("shards of ", options.shard_tokens, " tokens: from 1 to 2^30 are possible"));
   if (options.threads < 0) throw UsageError(text(options.threads, " threads"));
+  if (options.chat && options.prompt_key.empty())
+    throw UsageError("a chat template is for pairs of prompts and answers",
+                     {.hint = "Set the key of the prompts (--prompt-key)."});
   if (options.end_token && (*options.end_token < 0 || *options.end_token >= tokenizer.size()))
     throw UsageError(text("the end token ", *options.end_token, " is not below the ",
                           tokenizer.size(), " ids of the tokenizer"));
@@ -262,10 +282,14 @@ class PartialFolder {
   const fs::path& path() const { return path_; }
 
   // The old folder is removed only after the new one has its place.
-  void finish() {
+  // Another process may have written `out` meanwhile.
+  void finish(Overwrite overwrite) {
     fs::path old = path_;
     old += ".old";
     const bool exists = fs::exists(out_);
+    if (exists && overwrite == Overwrite::Refuse && !fs::is_empty(out_))
+      throw UsageError(text(out_.string(), ": another process has written it meanwhile"),
+                       {.hint = "Choose another folder, or allow to overwrite it (--overwrite)."});
     if (exists) fs::rename(out_, old);
     std::error_code why;
     fs::rename(path_, out_, why);
@@ -315,7 +339,7 @@ Prepared prepare(const std::vector<std::string>& sources, const Tokenizer& token
     for (const SourceFile& file : files)
       read_documents(file, options, [&](Document one) { preparer.add(std::move(one)); });
     const Prepared result = preparer.finish();
-    partial.finish();
+    partial.finish(options.overwrite);
     return result;
   });
 }

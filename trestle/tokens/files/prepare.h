@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trestle/base/overwrite.h"
+#include "trestle/tokens/chat_template.h"
 #include "trestle/tokens/tokenizer.h"
 
 // Text files to token files.
@@ -31,6 +32,9 @@ struct PrepareOptions {
   // answers are targets of the loss (NAME.counts). Empty: no pairs.
   std::string prompt_key = {};
   std::string answer_key = "answer";
+  // Writes each pair as a conversation of this template: a user's message and its answer, which
+  // ends as the template's messages end. `end_token` and the tokenizer's prefix are left out then.
+  std::optional<ChatTemplate> chat = {};
   // A line of a text file that ends a document, such as "%"; empty: a file is one document.
   std::string separator = {};
   std::int64_t shard_tokens = 100'000'000;  // most tokens of a file, unless one document has more
@@ -45,14 +49,16 @@ struct PrepareOptions {
 struct Prepared {
   // Empty documents are left out, and pairs with an empty answer.
   std::int64_t documents = 0, empty_documents = 0;
-  std::int64_t bytes = 0;  // of text
+  std::int64_t repaired_documents = 0;  // with bytes that are not UTF-8
+  std::int64_t bytes = 0;               // of text
   std::int64_t training_tokens = 0, validation_tokens = 0;
   std::int64_t files = 0;  // token files
 };
 
 // Reads the sources in their order: text files; folders, with the .txt, .md and .jsonl files below
 // them, sorted; .jsonl files; "-", which is standard input. Writes train_000000.bin, ... and
-// validation_000000.bin, ... (token_file.h). Invalid UTF-8 becomes U+FFFD. The folder `out` is
+// validation_000000.bin, ... (token_file.h). Invalid UTF-8 becomes U+FFFD, and a byte order mark
+// at the begin of a file is left out. The folder `out` is
 // written beside itself under another name, and renamed at the end.
 //
 // Throws UsageError for missing sources, no text at all, an existing `out`, and options out of

@@ -68,8 +68,20 @@ TokenRows::TokenRows(std::shared_ptr<const TokenSet> set, TokenRowsOptions optio
   }
 }
 
+void TokenRows::check_row(std::int64_t number, const Row& row) const {
+  const auto context = static_cast<std::size_t>(options_.context);
+  const std::size_t places = has_places() ? context : row.places.size();
+  if (row.ids.size() != context || row.targets.size() != context || row.places.size() != places)
+    throw UsageError(text("a row of ", context, " tokens needs spans of that size for ids, targets",
+                          has_places() ? " and places" : "", "; got ", row.ids.size(), ", ",
+                          row.targets.size(), " and ", row.places.size()));
+  if (number < 0 || number >= count_)
+    throw UsageError(text("row ", number, " is outside of the text's rows 0 to ", count_ - 1));
+}
+
 void TokenRows::read(std::int64_t number, std::uint64_t key, const Row& row) const {
   const std::int64_t context = options_.context;
+  check_row(number, row);
   if (options_.order == RowOrder::Windows) {
     const std::int64_t all = (set_->count() - 1) / context;
     const bool spaced = options_.count > 0 && options_.count < all;

@@ -57,9 +57,12 @@ class TokenRows {
   // Fills row `number` of `context` tokens. `key` draws the place of a Random row and has no effect
   // otherwise. A document's last token has no target, because the next document is no answer to it;
   // in Windows and Random every token has one. A target that does not count (NAME.counts) is none.
+  // Throws UsageError for a number that is not below count(), and for spans of other sizes than
+  // `context` (`places` only with has_places()).
   void read(std::int64_t number, std::uint64_t key, const Row& row) const;
 
  private:
+  void check_row(std::int64_t number, const Row& row) const;
   void read_window(std::int64_t first, const Row& row) const;
   void read_document(std::int64_t document, std::int64_t offset, const Row& row, std::int64_t at,
                      std::int64_t size) const;

@@ -107,6 +107,9 @@ struct DataSet {
   // Reads every file of the recipe and reports the mistakes; does not throw for them. Null:
   // check_data() opens the data and reads every example.
   std::function<data::CheckReport(const recipe::Recipe&, const data::CheckProgress&)> check = {};
+  // `trestle evaluate` on other data than the run's: throws UsageError if they do not fit the run,
+  // which has these weights, a file or a checkpoint in its folder. May be null.
+  std::function<void(const recipe::Recipe&, const std::filesystem::path&)> check_weights = {};
 };
 
 // One entry for each file of data_sets/, sorted by name.

@@ -9,6 +9,7 @@
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/tokens/saved_tokenizer.h"
 #include "trestle/train/data_sets/data_sets.h"
 #include "trestle/train/language/text_model.h"
 #include "trestle/train/language/transformer_recipe.h"
@@ -59,11 +60,26 @@ bool has_validation(const std::filesystem::path& path) {
   return false;
 }
 
+std::int64_t row_tokens(const recipe::Recipe& recipe, const models::TransformerConfig& config) {
+  const std::int64_t tokens = recipe.data.row_tokens;
+  if (tokens > config.context)
+    throw UsageError(text("row_tokens = ", tokens,
+                          " in [data] is more than the model's context of ", config.context));
+  return tokens > 0 ? tokens : config.context;
+}
+
+// The tokenizer in the text's folder is the one that wrote the text.
+void check_own_tokenizer(const tokens::TokenSet& set, const std::string& folder) {
+  const std::filesystem::path own = std::filesystem::path(folder) / "tokenizer";
+  if (!set.tokenizer().empty() && std::filesystem::is_directory(own))
+    tokens::check_tokenizer(set, tokens::open_saved_tokenizer(own)->hash(), own.string());
+}
+
 Examples rows_of(const recipe::Recipe& recipe, const models::TransformerConfig& config,
                  const std::string& split) {
   const bool training = split == "train";
   tokens::TokenRowsOptions options{.order = tokens::parse_row_order(recipe.data.order),
-                                   .context = config.context,
+                                   .context = row_tokens(recipe, config),
                                    .vocabulary = config.vocabulary,
                                    .count = recipe.data.count,
                                    .seed = static_cast<std::uint64_t>(recipe.train.seed)};
@@ -92,14 +108,54 @@ OpenedData open_tokens(const recipe::Recipe& recipe) {
   if (!recipe.model.weights.empty())
     if (const auto own = tokenizer_of_weights(recipe.model.weights))
       tokens::check_tokenizer(set, own->hash(), recipe.data.tokens);
+  check_own_tokenizer(set, recipe.data.tokens);
   OpenedData opened;
   opened.training = rows_of(recipe, config, "train");
   if (has_validation(recipe.data.tokens)) opened.validation = rows_of(recipe, config, "validation");
   opened.notes.push_back(text("text      ", counted(set.count(), "token"), " in ",
                               counted(set.documents(), "document"), " of ",
                               set.vocabulary() > 0 ? text(set.vocabulary(), " known ones") : "ids",
-                              " · rows of ", config.context));
+                              " · rows of ", row_tokens(recipe, config)));
   return opened;
+}
+
+// `trestle data check`: the checksums of the files, and every row.
+data::CheckReport check_tokens(const recipe::Recipe& recipe, const data::CheckProgress& progress) {
+  data::CheckReport report;
+  const auto collect = [&](const auto& check) {
+    try {
+      check();
+    } catch (const Error& error) {
+      report.problems.emplace_back(error.what());
+    }
+  };
+  collect([&] { tokens::TokenSet(recipe.data.tokens).check_content(); });
+  if (has_validation(recipe.data.tokens))
+    collect([&] { tokens::TokenSet(recipe.data.tokens, "validation").check_content(); });
+  if (!report.ok()) return report;
+  const tokens::TokenSet set(recipe.data.tokens);
+  report.count = set.documents();
+  report.notes.push_back(
+      text("checksums of ", counted(set.count(), "token"), " for training are right"));
+  collect([&] { check_own_tokenizer(tokens::TokenSet(recipe.data.tokens), recipe.data.tokens); });
+  if (is_transformer(recipe)) {
+    report.count = 0;  // check_opened() counts the rows
+    collect([&] { check_opened(recipe, open_tokens(recipe), report, progress); });
+  }
+  return report;
+}
+
+// The ids of another tokenizer than the run's mean other words.
+void check_tokenizer_of_run(const recipe::Recipe& recipe, const std::filesystem::path& weights) {
+  std::filesystem::path folder = std::filesystem::absolute(weights);
+  constexpr int most_levels = 3;  // RUN/last, RUN/checkpoints/step_10
+  for (int level = 0; level < most_levels; ++level) {
+    folder = folder.parent_path();
+    if (!std::filesystem::is_directory(folder / "tokenizer")) continue;
+    const auto own = tokens::open_saved_tokenizer(folder / "tokenizer");
+    return tokens::check_tokenizer(tokens::TokenSet(recipe.data.tokens), own->hash(),
+                                   recipe.data.tokens);
+  }
 }
 
 }  // namespace
@@ -112,12 +168,14 @@ DataSet tokens_set() {
           .metric = "log_probability",
           .predicts = Predicts::Token,
           .paths = {"tokens"},
-          .keys = {"order", "count", "validation_windows"},
+          .keys = {"order", "count", "row_tokens", "validation_windows"},
           .usual_input =
               [](const recipe::Recipe& recipe) {
-                return std::vector<std::int64_t>{transformer_config(recipe).context};
+                return std::vector<std::int64_t>{row_tokens(recipe, transformer_config(recipe))};
               },
-          .open = open_tokens};
+          .open = open_tokens,
+          .check = check_tokens,
+          .check_weights = check_tokenizer_of_run};
 }
 
 }  // namespace trestle::train

@@ -1,12 +1,11 @@
 #include "trestle/train/language/export_model.h"
 
-#include <nlohmann/json.hpp>
-
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/safetensors.h"
 #include "trestle/models/transformer/adapters.h"
+#include "trestle/models/transformer/peft_config.h"
 #include "trestle/models/transformer/public_weights.h"
 #include "trestle/models/transformer/read_config.h"
 #include "trestle/tokens/saved_tokenizer.h"
@@ -17,9 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void make_new_folder(const fs::path& folder) {
-  if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder)))
-    throw UsageError(text(folder.string(), ": exists already"), {.hint = "Choose a new folder."});
+void make_folder(const fs::path& folder, Overwrite overwrite) {
+  if (fs::exists(folder) && !fs::is_directory(folder))
+    throw UsageError(text(folder.string(), ": is a file, and the model is a folder"));
+  if (fs::exists(folder) && !fs::is_empty(folder) && overwrite == Overwrite::Refuse)
+    throw UsageError(text(folder.string(), ": exists already, and is not empty"),
+                     {.hint = "Choose another folder, or allow to replace its files "
+                              "(--overwrite)."});
   std::error_code why;
   fs::create_directories(folder, why);
   if (why) throw FileError(why.message(), {.file = folder.string()});
@@ -34,8 +37,9 @@ ExportedModel write(const fs::path& file, const NamedTensors& views) {
 
 }  // namespace
 
-ExportedModel export_text_model(const TextModel& model, const fs::path& folder) {
-  make_new_folder(folder);
+ExportedModel export_text_model(const TextModel& model, const fs::path& folder,
+                                Overwrite overwrite) {
+  make_folder(folder, overwrite);
   models::merge_adapters(model.layers);
   NamedTensors views = models::public_views(model.config, models::PublicNames::HuggingFace,
                                             model.layers.named_parameters());
@@ -48,25 +52,15 @@ ExportedModel export_text_model(const TextModel& model, const fs::path& folder) 
   return result;
 }
 
-ExportedModel export_adapters(const TextModel& model, const fs::path& folder) {
+ExportedModel export_adapters(const TextModel& model, const fs::path& folder, Overwrite overwrite) {
   const NamedTensors views = models::adapter_views(model.config, model.layers.named_parameters());
   if (views.empty())
     throw UsageError(text(model.weights.string(), ": has no adapters"),
                      {.hint = "'adapter_rank' in [adapters] trains some."});
-  make_new_folder(folder);
+  make_folder(folder, overwrite);
   const ExportedModel result = write(folder / "adapter_model.safetensors", views);
-  const bool gpt2 = model.config.style == models::TransformerConfig::Style::Gpt2;
-  const nlohmann::ordered_json config = {{"peft_type", "LORA"},
-                                         {"task_type", "CAUSAL_LM"},
-                                         {"base_model_name_or_path", nullptr},
-                                         {"r", model.adapters.rank},
-                                         {"lora_alpha", model.adapters.alpha},
-                                         {"lora_dropout", model.adapters.dropout},
-                                         {"target_modules", model.adapters.targets},
-                                         {"fan_in_fan_out", gpt2},
-                                         {"bias", "none"},
-                                         {"inference_mode", true}};
-  write_file(folder / "adapter_config.json", config.dump(2) + "\n");
+  write_file(folder / "adapter_config.json",
+             models::to_peft_config(model.adapters, model.config.style));
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "trestle/base/overwrite.h"
 #include "trestle/train/language/text_model.h"
 
 // Writes a language model for Hugging Face.
@@ -19,14 +20,17 @@ struct ExportedModel {
   std::int64_t numbers = 0;
 };
 
-// Writes a new folder with config.json, model.safetensors under Hugging Face's names, and the files
+// Writes a folder with config.json, model.safetensors under Hugging Face's names, and the files
 // of the tokenizer. Adapters are added to the weights beside them. Rows of the vocabulary that the
 // tokenizer does not have are written too: the config's vocabulary counts them. Throws UsageError
-// for a folder that exists and is not empty, FileError if the system rejects a write.
-ExportedModel export_text_model(const TextModel& model, const std::filesystem::path& folder);
+// for a folder that is not empty, unless its files may be overwritten, and FileError if the system
+// rejects a write.
+ExportedModel export_text_model(const TextModel& model, const std::filesystem::path& folder,
+                                Overwrite overwrite = Overwrite::Refuse);
 
 // Writes the adapters of a model alone, as PEFT does: adapter_model.safetensors and
 // adapter_config.json. Throws UsageError for a model without adapters, and as above.
-ExportedModel export_adapters(const TextModel& model, const std::filesystem::path& folder);
+ExportedModel export_adapters(const TextModel& model, const std::filesystem::path& folder,
+                              Overwrite overwrite = Overwrite::Refuse);
 
 }  // namespace trestle::train

@@ -1,10 +1,17 @@
 #include "trestle/train/language/load_public_weights.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
+
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include "trestle/models/transformer/int8_rows.h"
 #include "trestle/models/transformer/public_weights.h"
 
 namespace trestle::train {
@@ -21,14 +28,64 @@ std::optional<models::PublicNames> names_in(const std::filesystem::path& file) {
   return std::nullopt;
 }
 
+constexpr std::string_view scales_end = ".scales";
+
+bool has_scales(const std::vector<checkpoint::StoredTensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const checkpoint::StoredTensor& one) {
+    return one.name.ends_with(scales_end);
+  });
+}
+
+// A model's tensors with fp32 matrices in the place of its int8 rows (int8_rows.h), to load weights
+// of floating types: round() fills the rows and scales from the matrices.
+class ExactMatrices {
+ public:
+  explicit ExactMatrices(const NamedTensors& ours) {
+    std::map<std::string, at::Tensor> scales;
+    for (const auto& [name, tensor] : ours)
+      if (name.ends_with(scales_end))
+        scales[name.substr(0, name.size() - scales_end.size()) + ".weight"] = tensor.detach();
+    for (const auto& [name, tensor] : ours) {
+      if (name.ends_with(scales_end)) continue;
+      const auto found = scales.find(name);
+      tensors_.emplace_back(name, tensor);
+      if (found == scales.end()) continue;
+      const models::Int8Rows into{.rows = tensor.detach(), .scales = found->second};
+      tensors_.back().second = exact(into);
+      rows_.push_back({tensors_.back().second, into});
+    }
+  }
+
+  const NamedTensors& tensors() const { return tensors_; }
+
+  void round() {
+    const at::NoGradGuard no_grad;
+    for (Matrix& one : rows_) {
+      if (at::equal(one.exact, exact(one.into))) continue;  // the file has other tensors
+      const models::Int8Rows rounded = models::to_int8_rows(one.exact);
+      one.into.rows.copy_(rounded.rows);
+      one.into.scales.copy_(rounded.scales);
+    }
+  }
+
+ private:
+  static at::Tensor exact(const models::Int8Rows& rows) {
+    return models::from_int8_rows(rows, at::kFloat).to(at::kCPU);
+  }
+
+  struct Matrix {
+    at::Tensor exact;
+    models::Int8Rows into;
+  };
+  NamedTensors tensors_;
+  std::vector<Matrix> rows_;
+};
+
 bool is_adapter(const std::string& name) { return name.find(".lora") != std::string::npos; }
 
-}  // namespace
-
-checkpoint::LoadReport load_transformer_weights(const models::TransformerConfig& config,
-                                                const NamedTensors& ours,
-                                                const std::filesystem::path& file,
-                                                checkpoint::LoadOptions options) {
+checkpoint::LoadReport load_exact(const models::TransformerConfig& config, const NamedTensors& ours,
+                                  const std::filesystem::path& file,
+                                  checkpoint::LoadOptions options) {
   if (const auto names = names_in(file)) {
     options.rename = [&](const std::string& name) {
       return models::canonical_name(config, *names, name);
@@ -45,6 +102,19 @@ checkpoint::LoadReport load_transformer_weights(const models::TransformerConfig&
   NamedTensors into = ours;
   if (!has_adapters) std::erase_if(into, [](const auto& one) { return is_adapter(one.first); });
   return checkpoint::load_weights(into, file, options);
+}
+
+}  // namespace
+
+checkpoint::LoadReport load_transformer_weights(const models::TransformerConfig& config,
+                                                const NamedTensors& ours,
+                                                const std::filesystem::path& file,
+                                                const checkpoint::LoadOptions& options) {
+  if (has_scales(checkpoint::list_weights(file))) return load_exact(config, ours, file, options);
+  ExactMatrices exact(ours);
+  const checkpoint::LoadReport report = load_exact(config, exact.tensors(), file, options);
+  exact.round();
+  return report;
 }
 
 }  // namespace trestle::train

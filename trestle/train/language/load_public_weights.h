@@ -11,10 +11,11 @@ namespace trestle::train {
 
 // As checkpoint::load_weights() for any part of a transformer, such as a stage: also from files of
 // Hugging Face and GGUF files, whose names are recognised. Adapters are left as they are where the
-// file has none.
+// file has none. Int8 weights (int8_rows.h) are rounded once, from the file's numbers in fp32; a
+// run's own are copied.
 checkpoint::LoadReport load_transformer_weights(const models::TransformerConfig& config,
                                                 const NamedTensors& ours,
                                                 const std::filesystem::path& file,
-                                                checkpoint::LoadOptions options);
+                                                const checkpoint::LoadOptions& options);
 
 }  // namespace trestle::train

@@ -15,6 +15,8 @@
 #include "trestle/tokens/saved_tokenizer.h"
 #include "trestle/tokens/tokenizers/gguf_file.h"
 #include "trestle/tokens/tokenizers/gguf_tokens.h"
+#include "trestle/train/language/load_adapters.h"
+#include "trestle/train/language/load_public_weights.h"
 #include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/run_folder/run_folder.h"
 
@@ -24,8 +26,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-nn::Layers empty_layers(const TextModel& model, const TextModelOptions& options,
+nn::Layers empty_layers(TextModel& model, const TextModelOptions& options,
                         models::FrozenType frozen_type = models::FrozenType::Float32) {
+  if (!options.adapters.empty()) {
+    if (model.adapters.any())
+      throw UsageError(text(model.weights.string(), ": has adapters of its own"),
+                       {.hint = "Export the run with --names hugging_face first: that adds them to "
+                                "its weights."});
+    model.adapters = read_adapter_options(options.adapters);
+  }
   models::TransformerConfig config = model.config;
   config.dropout = {};
   nn::Layers layers = models::transformer(config, {.weights = models::InitialWeights::Unset,
@@ -73,10 +82,8 @@ TextModel open_run(const fs::path& path, const TextModelOptions& options) {
   model.config = models::read_config(path / "config.json");
   const recipe::Recipe recipe = recipe_of(folder);
   model.adapters = adapter_options(recipe);
-  model.layers = empty_layers(model, options,
-                              recipe.adapters.frozen_type == "bf16" ? models::FrozenType::BFloat16
-                                                                    : models::FrozenType::Float32);
-  checkpoint::load_weights(model.layers.named_parameters(), model.weights,
+  model.layers = empty_layers(model, options, frozen_type(recipe));
+  load_transformer_weights(model.config, model.layers.named_parameters(), model.weights,
                            {.rename = [](const std::string& name) { return name; }});
   if (fs::is_directory(path / "tokenizer")) {
     model.tokenizer = tokens::open_saved_tokenizer(path / "tokenizer");
@@ -158,6 +165,8 @@ TextModel open_text_model(const fs::path& path, const TextModelOptions& options)
                           "config.json, nor a GGUF file"),
                      {.hint = "A model of Hugging Face is a folder with config.json and weights."});
   }
+  if (!options.adapters.empty())
+    load_adapters(model.config, model.layers.named_parameters(), options.adapters);
   if (!options.tokenizer.empty()) model.tokenizer = tokens::open_tokenizer(options.tokenizer);
   place(model.layers, options.devices);
   return model;

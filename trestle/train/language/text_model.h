@@ -27,9 +27,9 @@ struct TextModel {
   nn::Layers layers;
   std::shared_ptr<const tokens::Tokenizer> tokenizer;  // null: none was found
   std::filesystem::path tokenizer_files;               // where it is; empty: none
-  models::LowRankOptions adapters;                     // of a run that trained some
-  std::optional<tokens::ChatTemplate> chat;            // nothing: none was found
-  std::string no_chat;                                 // why not
+  models::LowRankOptions adapters;           // of a run that trained some, or of TextModelOptions
+  std::optional<tokens::ChatTemplate> chat;  // nothing: none was found
+  std::string no_chat;                       // why not
   // Tokens that the tokenizer has; ids from there on are padded rows of the vocabulary.
   std::int64_t known_tokens() const;
 };
@@ -40,6 +40,8 @@ struct TextModelOptions {
   // One device for all layers, or several: then the blocks are divided evenly.
   std::vector<Device> devices = {};
   std::filesystem::path tokenizer = {};  // instead of the model's own
+  std::filesystem::path adapters =
+      {};  // a folder of PEFT whose adapters are put beside the weights
 };
 
 // The tokenizer that belongs to weights: that of a GGUF file, of the folder of Hugging Face, or of
@@ -47,8 +49,8 @@ struct TextModelOptions {
 std::unique_ptr<tokens::Tokenizer> tokenizer_of_weights(const std::filesystem::path& weights);
 
 // Opens a run folder of a language model, a folder of Hugging Face (config.json and weights), or a
-// GGUF file. Throws UsageError for another path, FormatError for weights that do not fit the
-// config, with the tensors and both shapes.
+// GGUF file. Throws UsageError for another path and for adapters beside those of a run, FormatError
+// for weights or adapters that do not fit the config, with the tensors and both shapes.
 TextModel open_text_model(const std::filesystem::path& path, const TextModelOptions& options = {});
 
 }  // namespace trestle::train

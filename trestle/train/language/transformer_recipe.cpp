@@ -6,8 +6,10 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/models/transformer/gguf_config.h"
 #include "trestle/models/transformer/read_config.h"
 #include "trestle/tokens/files/token_set.h"
+#include "trestle/tokens/tokenizers/gguf_file.h"
 
 namespace trestle::train {
 
@@ -38,9 +40,20 @@ TransformerConfig standard(Style style) {
   return config;
 }
 
+// The file with the sizes of a model in public formats; empty without one.
+std::string config_of_weights(const std::filesystem::path& weights) {
+  if (weights.empty()) return {};
+  if (tokens::is_gguf_file(weights)) return weights.string();
+  const bool is_folder = std::filesystem::is_directory(weights);
+  const auto file = (is_folder ? weights : weights.parent_path()) / "config.json";
+  return std::filesystem::exists(file) ? file.string() : std::string();
+}
+
 TransformerConfig given_config(const recipe::Recipe& recipe) {
-  const std::string& given = recipe.transformer.config;
   const Style style = recipe.model.name == "llama" ? Style::Llama : Style::Gpt2;
+  const bool own = recipe.transformer.config.empty() && recipe.transformer.layers == 0;
+  const std::string given =
+      own ? config_of_weights(recipe.model.weights) : recipe.transformer.config;
   if (given.empty()) return standard(style);
   const std::vector<std::string> known = models::config_names();
   const bool named = std::find(known.begin(), known.end(), given) != known.end();
@@ -48,7 +61,9 @@ TransformerConfig given_config(const recipe::Recipe& recipe) {
     throw UsageError(text("'config' in [transformer]: there is no file '", given,
                           "', and no model of that name", did_you_mean(given, known)),
                      {.hint = "Known names: " + join(known, ", ") + "."});
-  TransformerConfig config = named ? models::named_config(given) : models::read_config(given);
+  TransformerConfig config = named                         ? models::named_config(given)
+                             : tokens::is_gguf_file(given) ? models::read_gguf_config(given)
+                                                           : models::read_config(given);
   if (config.style != style)
     throw UsageError(text("'config' in [transformer] is that of a ",
                           style == Style::Gpt2 ? "llama" : "gpt2", " model, and 'name' in [model] ",
@@ -77,7 +92,8 @@ bool is_transformer(const recipe::Recipe& recipe) {
 }
 
 std::int64_t tokens_of_example(const recipe::Recipe& recipe) {
-  return is_transformer(recipe) && recipe.data.name == "tokens" ? recipe.transformer.context : 0;
+  if (!is_transformer(recipe) || recipe.data.name != "tokens") return 0;
+  return recipe.data.row_tokens > 0 ? recipe.data.row_tokens : recipe.transformer.context;
 }
 
 TransformerConfig transformer_config(const recipe::Recipe& recipe) {
@@ -115,6 +131,12 @@ models::LowRankOptions adapter_options(const recipe::Recipe& recipe) {
     options.targets = recipe.model.name == "gpt2" ? std::vector<std::string>{"c_attn"}
                                                   : std::vector<std::string>{"q_proj", "v_proj"};
   return options;
+}
+
+models::FrozenType frozen_type(const recipe::Recipe& recipe) {
+  const std::string& word = recipe.adapters.frozen_type;
+  if (word == "bf16") return models::FrozenType::BFloat16;
+  return word == "int8" ? models::FrozenType::Int8 : models::FrozenType::Float32;
 }
 
 recipe::Recipe with_transformer_sizes(recipe::Recipe recipe) {

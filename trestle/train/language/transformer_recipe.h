@@ -21,6 +21,9 @@ models::TransformerConfig transformer_config(const recipe::Recipe& recipe);
 // The adapters of [adapters]; none without a rank.
 models::LowRankOptions adapter_options(const recipe::Recipe& recipe);
 
+// The dtype of the frozen weights, from [adapters].
+models::FrozenType frozen_type(const recipe::Recipe& recipe);
+
 // The recipe with the vocabulary and the context of its model, where it leaves them to the data or
 // to the config: a run then needs neither of them again. Other recipes are unchanged.
 recipe::Recipe with_transformer_sizes(recipe::Recipe recipe);

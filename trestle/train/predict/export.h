@@ -25,6 +25,7 @@ struct ExportOptions {
   Checkpoint which = Checkpoint::Best;  // of a run folder
   // The naming scheme of the tensors: "" = unchanged, or one of checkpoint::name_table_names().
   std::string names = {};
+  std::filesystem::path adapter = {};  // of a language model: see TextModelOptions::adapters
   // Without it `out` is one file. With it `out` is a new folder, as Hugging Face's
   // save_pretrained() writes it, with files of at most this number of bytes.
   std::optional<Bytes> largest_file = {};

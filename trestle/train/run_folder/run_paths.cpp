@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array keys_of_paths = {"data.images", "data.masks", "data.folder",
+constexpr std::array keys_of_paths = {"data.images",      "data.masks",        "data.folder",
                                       "data.input_array", "data.target_array", "data.tokens"};
 
 // Nothing if it is unknown or no longer exists.

@@ -1,0 +1,131 @@
+#include "trestle/models/transformer/int8_rows.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "trestle/models/transformer/adapters.h"
+#include "trestle/models/transformer/transformer.h"
+
+namespace trestle::models {
+namespace {
+
+TEST(Int8RowsOfMatrix, AreRoundedToTheNearest127thOfTheLargest) {
+  const at::Tensor matrix =
+      torch::tensor({{12.7, -6.34, 0.06, 0.04}, {0.0, 0.0, 0.0, 0.0}, {-254.0, 1.1, 2.0, -127.0}});
+  const Int8Rows rows = to_int8_rows(matrix.to(torch::kFloat));
+  EXPECT_EQ(rows.rows.scalar_type(), torch::kChar);
+  EXPECT_TRUE(torch::equal(
+      rows.rows.to(torch::kLong),
+      torch::tensor({{127, -63, 1, 0}, {0, 0, 0, 0}, {-127, 1, 1, -64}}, torch::kLong)))
+      << rows.rows;
+  EXPECT_TRUE(torch::allclose(rows.scales, torch::tensor({0.1F, 0.0F, 2.0F})));
+  EXPECT_TRUE(torch::allclose(
+      from_int8_rows(rows, torch::kFloat),
+      torch::tensor(
+          {{12.7F, -6.3F, 0.1F, 0.0F}, {0.0F, 0.0F, 0.0F, 0.0F}, {-254.0F, 2.0F, 2.0F, -128.0F}})));
+}
+
+TEST(Int8RowsOfMatrix, ProductAndItsGradientAreThoseOfTheMatrix) {
+  torch::manual_seed(1);
+  const Int8Rows rows = to_int8_rows(torch::randn({6, 5}));
+  const at::Tensor matrix = from_int8_rows(rows, torch::kFloat), bias = torch::randn({6});
+  for (const at::ScalarType type : {torch::kFloat, torch::kBFloat16}) {
+    const at::Tensor x = torch::randn({2, 3, 5}).to(type).requires_grad_();
+    const at::Tensor plain = torch::linear(x, matrix.to(type), bias.to(type));
+    const at::Tensor ours = product(x, rows, bias);
+    EXPECT_EQ(ours.scalar_type(), type);
+    const double tolerance = type == torch::kFloat ? 1e-6 : 0.05;
+    EXPECT_TRUE(torch::allclose(ours, plain, tolerance, tolerance));
+    const at::Tensor gradient = torch::randn({2, 3, 6}).to(type);
+    EXPECT_TRUE(torch::allclose(torch::autograd::grad({ours}, {x}, {gradient})[0],
+                                torch::autograd::grad({plain}, {x}, {gradient})[0], tolerance,
+                                tolerance));
+  }
+}
+
+// The oracle's projections are libtorch's products with the matrices in fp32.
+TEST(Int8RowsOfMatrix, GiveAModelsAdaptersThePlainGradients) {
+  for (const auto style : {TransformerConfig::Style::Gpt2, TransformerConfig::Style::Llama}) {
+    TransformerConfig config{.style = style,
+                             .vocabulary = 40,
+                             .context = 16,
+                             .width = 16,
+                             .layers = 2,
+                             .heads = 4,
+                             .kv_heads = 2,
+                             .head_size = 4,
+                             .mlp = 64};
+    if (style == TransformerConfig::Style::Gpt2) config.kv_heads = 4;
+    const TransformerOptions options{.adapters = {.rank = 3, .targets = adapter_targets(config)},
+                                     .frozen_type = FrozenType::Int8};
+    const nn::Layers ours = transformer(config, options), plain = transformer(config, options);
+    dequantise(plain);
+    std::int64_t int8_numbers = 0;
+    for (const auto& [name, tensor] : ours.named_parameters())
+      if (tensor.scalar_type() == torch::kChar) {
+        EXPECT_FALSE(tensor.requires_grad()) << name;
+        int8_numbers += tensor.numel();
+      }
+    // A block has queries, keys and values, the output, and the MLP.
+    const std::int64_t qkv = 16 + 2 * 4 * config.kv_heads;
+    const std::int64_t mlp = style == TransformerConfig::Style::Gpt2 ? 2 * 64 : 3 * 64;
+    EXPECT_EQ(int8_numbers, 2 * 16 * (qkv + 16 + mlp));
+    for (const auto& [name, tensor] : plain.named_parameters()) {
+      EXPECT_NE(tensor.scalar_type(), torch::kChar) << name;
+      EXPECT_FALSE(name.ends_with(".scales")) << name;
+    }
+    const at::Tensor ids = (torch::arange(18) * 37 % 40).view({2, 9});
+    for (const nn::Layers& net : {ours, plain}) {
+      torch::manual_seed(2);
+      for (const auto& [name, tensor] : net.named_parameters())
+        if (name.ends_with(".b")) {
+          const torch::NoGradGuard no_grad;
+          tensor.normal_(0, 0.3);
+        }
+      net.forward(ids).square().mean().backward();
+    }
+    std::map<std::string, at::Tensor> expected;
+    for (const auto& [name, tensor] : plain.named_parameters())
+      if (tensor.requires_grad()) expected[name] = tensor.grad();
+    std::size_t compared = 0;
+    for (const auto& [name, tensor] : ours.named_parameters()) {
+      if (!tensor.requires_grad()) {
+        EXPECT_FALSE(tensor.grad().defined()) << name;
+        continue;
+      }
+      const at::Tensor& gradient = expected.at(name);
+      EXPECT_GT(gradient.abs().max().item<double>(), 0) << name;
+      EXPECT_TRUE(torch::allclose(tensor.grad(), gradient, 1e-5,
+                                  1e-5 * gradient.abs().max().item<double>()))
+          << name;
+      ++compared;
+    }
+    EXPECT_EQ(compared, expected.size());
+  }
+}
+
+TEST(Int8RowsOfMatrix, MergeWithAdapters) {
+  TransformerConfig config{.style = TransformerConfig::Style::Llama,
+                           .vocabulary = 40,
+                           .context = 16,
+                           .width = 16,
+                           .layers = 1,
+                           .heads = 4,
+                           .kv_heads = 4,
+                           .head_size = 4,
+                           .mlp = 32};
+  const nn::Layers net =
+      transformer(config, {.adapters = {.rank = 2, .targets = {"q_proj", "down_proj"}},
+                           .frozen_type = FrozenType::Int8});
+  for (const auto& [name, tensor] : net.named_parameters())
+    if (name.ends_with(".b")) {
+      const torch::NoGradGuard no_grad;
+      tensor.normal_(0, 0.3);
+    }
+  const at::Tensor ids = torch::arange(9).view({1, 9}), adapted = net.forward(ids);
+  EXPECT_EQ(merge_adapters(net), 2);
+  EXPECT_TRUE(torch::allclose(net.forward(ids), adapted, 1e-4, 1e-5));
+}
+
+}  // namespace
+}  // namespace trestle::models
