@@ -32,6 +32,17 @@ TEST_F(LevelsVerb, TakesModelAndOptimizerOfRecipe) {
   EXPECT_THAT(done.out, HasSubstr("peak_bytes"));
 }
 
+TEST_F(LevelsVerb, CountsFrozenLayersWithoutGradients) {
+  write_recipe("frozen", "\"rmsprop\"", "\"sgd\"\nfrozen = [\"in\"]");
+  const Finished paper = run({"levels", "frozen.toml", "--ranks", "2", "--dry-run"});
+  ASSERT_EQ(paper.code, 0) << paper.err;
+  EXPECT_THAT(paper.out, ContainsRegex(" trained parameters and [0-9,]+ frozen ones of "));
+  EXPECT_THAT(paper.out, HasSubstr("frozen    weights have no gradients and no optimizer state"));
+  const Finished done = run({"levels", "frozen.toml", "--ranks", "2", "--steps", "1", "--json"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out, HasSubstr("peak_bytes"));
+}
+
 TEST_F(LevelsVerb, GivesTheLeastTimeOnALink) {
   const Finished paper = run({"levels", "--layers", "4", "--width", "64", "--ranks", "4",
                               "--dry-run", "--link", "1Mbit,5ms"});
