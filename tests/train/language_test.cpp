@@ -213,6 +213,13 @@ TEST_F(LanguageTraining, ResumesToTheToken) {
   expect_same(whole.run_folder / "best.safetensors", stopped.run_folder / "best.safetensors");
 }
 
+TEST_F(LanguageTraining, ContextOfOneTokenHasNoSample) {
+  recipe::Recipe recipe = language_recipe();
+  recipe.transformer.context = 1;
+  recipe.data.order = "windows";
+  EXPECT_FALSE(fs::exists(RunFolder{train(recipe).run_folder}.sample(1)));
+}
+
 TEST_F(LanguageTraining, LeavesAModelThatWritesText) {
   recipe::Recipe recipe = language_recipe("llama");
   const TrainResult done = train(recipe, {});

@@ -18,6 +18,7 @@ TextSample::TextSample(const recipe::Recipe& recipe, const nn::Layers& model) : 
   if (!is_transformer(recipe) || recipe.data.name != "tokens") return;
   if (!fs::is_directory(folder / "tokenizer")) return;
   config_ = transformer_config(recipe);
+  if (config_.context < 2) return;  // a prompt would fill it
   seed_ = static_cast<std::uint64_t>(recipe.train.seed);
   tokenizer_ = tokens::open_saved_tokenizer(folder / "tokenizer");
   const bool validates = fs::exists(folder / "validation_000000.bin");
