@@ -1,16 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-
-#include "tests/train/training.h"
-#include "trestle/device/virtual_device.h"
+#include "tests/train/language_training.h"
 #include "trestle/models/transformer/int8_rows.h"
 #include "trestle/models/transformer/low_rank.h"
 #include "trestle/models/transformer/projection.h"
-#include "trestle/tokens/files/prepare.h"
-#include "trestle/tokens/saved_tokenizer.h"
-#include "trestle/tokens/tokenizers/bytes_tokenizer.h"
 #include "trestle/train/language/export_model.h"
 #include "trestle/train/language/text_model.h"
 
@@ -20,52 +14,16 @@ namespace {
 using ::testing::HasSubstr;
 
 // Adapters beside frozen weights of each type, trained from weights in a file.
-class AdapterTraining : public Training {
+class AdapterTraining : public LanguageTraining {
  protected:
-  static void SetUpTestSuite() {
-    Training::SetUpTestSuite();
-    install_virtual_devices({.count = 2});  // before the first backward of this process
-    std::ofstream lines(base_ / "documents.jsonl");
-    for (int i = 0; i < 40; ++i) {
-      std::string words;  // of all letters: attention to equal letters has no gradient
-      for (int j = 0; j <= (i * 7) % 41; ++j)
-        words += static_cast<char>('a' + (i * 5 + j * j * 3 + j) % 26);
-      lines << R"({"text": ")" << words << "\"}\n";
-    }
-    lines.close();
-    tokens::prepare(
-        {(base_ / "documents.jsonl").string()}, *tokens::bytes_tokenizer(),
-        {.out = base_ / "text", .validation = 0.2, .save_tokenizer = [](const fs::path& to) {
-           tokens::copy_tokenizer("bytes", to);
-         }});
-  }
-
   static recipe::Recipe plain_recipe(const std::string& model) {
-    recipe::Recipe recipe = Training::recipe();
-    recipe.model.name = model;
-    recipe.model.width = 16;
-    recipe.transformer.layers = 2;
-    recipe.transformer.heads = 4;
-    if (model == "llama") recipe.transformer.kv_heads = 2;
-    recipe.transformer.context = 16;
-    recipe.data = {};
-    recipe.data.name = "tokens";
-    recipe.data.tokens = (base_ / "text").string();
-    recipe.data.order = "documents";
-    recipe.devices.use = "cpu";
-    recipe.devices.threads = 1;
-    recipe.pipeline.balance = {5};
-    recipe.pipeline.micro_batches = 1;
-    recipe.pipeline.recompute = {"never"};
+    recipe::Recipe recipe = language_recipe(model);
     recipe.optimizer = {};
     recipe.optimizer.name = "adamw";
     recipe.optimizer.learning_rate = 0.01;
     recipe.optimizer.epsilon = 1e-5;
     recipe.train.batch = 8;
-    recipe.train.epochs = 1;
     recipe.train.max_steps = 2;
-    recipe.train.drop_last = true;
-    recipe.train.predict = false;
     return recipe;
   }
 

@@ -18,7 +18,7 @@
 // Small language models, and the same training in plain libtorch.
 namespace trestle::train {
 
-// Language models on documents of 2 to 41 bytes, packed into rows of 16: the rows of a batch have
+// Language models on documents of 1 to 41 bytes, packed into rows of 16: the rows of a batch have
 // different numbers of targets, and one of them hardly any.
 class LanguageTraining : public Training {
  protected:
@@ -26,11 +26,12 @@ class LanguageTraining : public Training {
     Training::SetUpTestSuite();
     install_virtual_devices({.count = 3});  // before the first backward of this process
     std::ofstream lines(base_ / "documents.jsonl");
-    for (int i = 0; i < 40; ++i)
-      lines << R"({"text": ")"
-            << std::string(static_cast<std::size_t>(1 + (i * 7) % 41),
-                           static_cast<char>('a' + i % 26))
-            << "b\"}\n";
+    for (int i = 0; i < 40; ++i) {
+      std::string words;  // of all letters: attention to equal letters has no gradient
+      for (int j = 0; j <= (i * 7) % 41; ++j)
+        words += static_cast<char>('a' + (i * 5 + j * j * 3 + j) % 26);
+      lines << R"({"text": ")" << words << "\"}\n";
+    }
     lines.close();
     tokens::prepare(
         {(base_ / "documents.jsonl").string()}, *tokens::bytes_tokenizer(),
