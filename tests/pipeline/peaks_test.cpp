@@ -8,8 +8,8 @@
 
 #include "tests/pipeline/conv_net.h"
 #include "tests/pipeline/excess.h"
+#include "tests/pipeline/small_gpt2.h"
 #include "trestle/base/text.h"
-#include "trestle/models/transformer/transformer.h"
 #include "trestle/models/unet3d.h"
 #include "trestle/nn/token_loss.h"
 
@@ -211,19 +211,9 @@ TEST(Peaks, BoundStepsWithViewsAsOutputsOfWholeBatchLoss) {
 // The table is most of the weights. The last stage has a copy of it, with a gradient.
 void expect_bound_of_gpt2(std::int64_t vocabulary, std::int64_t batch, int micro_batches,
                           double most_on_average) {
-  const auto net = [vocabulary] {
-    return models::transformer({.vocabulary = vocabulary,
-                                .context = 16,
-                                .width = 32,
-                                .layers = 2,
-                                .heads = 2,
-                                .kv_heads = 2,
-                                .head_size = 16,
-                                .mlp = 128});
-  };
   torch::manual_seed(1);
   expect_bound({text("gpt2 with ", vocabulary, " words"),
-                net,
+                [vocabulary] { return small_gpt2(vocabulary); },
                 {{2, 3}, {1, 2, 2}},
                 torch::randint(vocabulary, {batch, 16}),
                 torch::randint(vocabulary, {batch, 16}),

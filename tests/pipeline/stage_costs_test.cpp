@@ -7,9 +7,9 @@
 #include <string>
 
 #include "tests/pipeline/conv_net.h"
+#include "tests/pipeline/small_gpt2.h"
 #include "trestle/base/text.h"
 #include "trestle/device/threads.h"
-#include "trestle/models/transformer/transformer.h"
 #include "trestle/models/unet.h"
 #include "trestle/models/unet3d.h"
 #include "trestle/nn/token_loss.h"
@@ -65,18 +65,8 @@ at::Tensor voxel_labels(std::int64_t count) {
   return torch::randint(conv_classes, {count, 8, 16, 16});
 }
 
-// GPT-2, whose head uses the embedding's table.
 constexpr std::int64_t words = 512;
-nn::Layers tied_net() {
-  return models::transformer({.vocabulary = words,
-                              .context = 16,
-                              .width = 32,
-                              .layers = 2,
-                              .heads = 2,
-                              .kv_heads = 2,
-                              .head_size = 16,
-                              .mlp = 128});
-}
+nn::Layers tied_net() { return small_gpt2(words); }
 at::Tensor token_ids(std::int64_t count) {
   torch::manual_seed(4);
   return torch::randint(words, {count, 16});

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "trestle/base/counted.h"
@@ -129,18 +130,18 @@ data::CheckReport check_tokens(const recipe::Recipe& recipe, const data::CheckPr
       report.problems.emplace_back(error.what());
     }
   };
-  collect([&] { tokens::TokenSet(recipe.data.tokens).check_content(); });
+  std::optional<tokens::TokenSet> set;
+  collect([&] { set.emplace(recipe.data.tokens).check_content(); });
   if (has_validation(recipe.data.tokens))
     collect([&] { tokens::TokenSet(recipe.data.tokens, "validation").check_content(); });
   if (!report.ok()) return report;
-  const tokens::TokenSet set(recipe.data.tokens);
-  report.count = set.documents();
   report.notes.push_back(
-      text("checksums of ", counted(set.count(), "token"), " for training are right"));
-  collect([&] { check_own_tokenizer(tokens::TokenSet(recipe.data.tokens), recipe.data.tokens); });
-  if (is_transformer(recipe)) {
-    report.count = 0;  // check_opened() counts the rows
+      text("checksums of ", counted(set->count(), "token"), " for training are right"));
+  if (is_transformer(recipe)) {  // opening and reading the rows checks the tokenizer too
     collect([&] { check_opened(recipe, open_tokens(recipe), report, progress); });
+  } else {
+    report.count = set->documents();
+    collect([&] { check_own_tokenizer(*set, recipe.data.tokens); });
   }
   return report;
 }
