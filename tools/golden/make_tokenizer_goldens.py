@@ -12,6 +12,7 @@ Python decodes from invalid UTF-8, as hexadecimal bytes.
 
 import io
 import json
+import os
 import pathlib
 import random
 
@@ -99,7 +100,8 @@ def make(texts):
 
 def make_sentencepiece(texts):
     lines = [line for text in corpus([]) for line in text.splitlines() if line.strip()]
-    rules = OUT / "rules.tsv"  # a small table of normalized characters; the usual one has 240 kB
+    os.chdir(OUT)
+    rules = pathlib.Path("rules.tsv")  # a small table of normalized characters; the usual one has 240 kB. The model records the path.
     rules.write_text("FB01\t66 69\n2460\t31\n65 301\tE9\nA0\t20\n")
     for kind, normalizer in (("bpe", {"normalization_rule_name": "identity"}),
                              ("unigram", {"normalization_rule_tsv": str(rules)})):

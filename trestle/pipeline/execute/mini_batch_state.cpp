@@ -1,6 +1,5 @@
 #include "trestle/pipeline/execute/mini_batch_state.h"
 
-#include <algorithm>
 #include <numeric>
 
 namespace trestle::pipeline {
