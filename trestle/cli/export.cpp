@@ -8,6 +8,7 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/checkpoint/weights.h"
+#include "trestle/cli/lost_pages.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/train/language/export_model.h"
 
@@ -16,6 +17,7 @@ namespace trestle::cli {
 namespace {
 
 int export_language_model(const train::ExportOptions& options) {
+  report_lost_pages();
   const train::TextModel model = train::open_text_model(
       options.from, {.checkpoint = options.which, .adapters = options.adapter});
   const train::ExportedModel made =

@@ -58,9 +58,11 @@ void place(const nn::Layers& layers, const std::vector<Device>& devices) {
 void load_public(TextModel& model, models::PublicNames names) {
   const NamedTensors ours = model.layers.named_parameters();
   checkpoint::load_weights(models::public_views(model.config, names, ours), model.weights,
-                           {.rename = [&](const std::string& name) {
-                             return models::canonical_name(model.config, names, name);
-                           }});
+                           {.rename =
+                                [&](const std::string& name) {
+                                  return models::canonical_name(model.config, names, name);
+                                },
+                            .memory = checkpoint::LoadMemory::Mapped});
   if (names == models::PublicNames::Gguf) models::rotary_rows_from_gguf(model.config, ours);
 }
 
@@ -84,7 +86,8 @@ TextModel open_run(const fs::path& path, const TextModelOptions& options) {
   model.adapters = adapter_options(recipe);
   model.layers = empty_layers(model, options, frozen_type(recipe));
   load_transformer_weights(model.config, model.layers.named_parameters(), model.weights,
-                           {.rename = [](const std::string& name) { return name; }});
+                           {.rename = [](const std::string& name) { return name; },
+                            .memory = checkpoint::LoadMemory::Mapped});
   if (fs::is_directory(path / "tokenizer")) {
     model.tokenizer = tokens::open_saved_tokenizer(path / "tokenizer");
     model.tokenizer_files = path / "tokenizer";
