@@ -116,6 +116,17 @@ TEST_P(Generation, SlidesBehindTheEndOfTheContext) {
   EXPECT_EQ(batch[0].ids, generate(model, {5}, {.most_tokens = 60, .slide = true}).ids);
 }
 
+// They are ordinary tensors, although the model computed them without autograd's books.
+TEST_P(Generation, ScoresMayBeChangedAndDifferentiated) {
+  auto state = model.begin();
+  for (at::Tensor scores : {model.extend(state, prompt), model.all_scores(prompt)}) {
+    scores.div_(2);
+    scores.requires_grad_();
+    scores.square().sum().backward();
+    EXPECT_TRUE(at::allclose(scores.grad(), 2 * scores.detach()));
+  }
+}
+
 // One text is continued in two ways.
 TEST_P(Generation, CopiesOfAStateAreIndependent) {
   const auto expect = [&](const at::Tensor& scores, const std::vector<std::int64_t>& ids) {

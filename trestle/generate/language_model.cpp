@@ -1,9 +1,10 @@
 #include "trestle/generate/language_model.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/tensor.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -139,17 +140,19 @@ at::Tensor LanguageModel::through_blocks(
     const at::Tensor& ids, const at::Tensor& positions, const at::Tensor& mask,
     const std::function<models::KeyValueCache&(std::size_t)>& cache_of) const {
   const at::Device first = parts_->embed->tokens.device();
-  at::Tensor placed = positions.to(first), masked = mask.defined() ? mask.to(first) : mask;
+  const at::Tensor placed = positions.to(first);
+  at::Tensor masked = mask.defined() ? mask.to(first) : mask;
   at::Tensor x = parts_->embed->at(ids.to(first), placed);
+  models::Rotation rotation = parts_->blocks.front()->attention->rotation(placed);
   for (std::size_t i = 0; i < parts_->blocks.size(); ++i) {
     models::BlockImpl& block = *parts_->blocks[i];
     const at::Device device = block.attention->qkv->weight.device();
     if (x.device() != device) {
       x = x.to(device);
-      placed = positions.to(device);
+      rotation = block.attention->rotation(positions.to(device));
       if (mask.defined()) masked = mask.to(device);
     }
-    x = block.extend(x, placed, masked, cache_of(i));
+    x = block.extend(x, rotation, masked, cache_of(i));
   }
   return x.to(parts_->norm->weight.device());
 }
@@ -158,7 +161,7 @@ at::Tensor LanguageModel::through_blocks(
 at::Tensor LanguageModel::hidden(State& state,
                                  const std::vector<std::vector<std::int64_t>>& ids) const {
   check(state, ids);
-  const at::NoGradGuard no_grad;
+  const c10::InferenceMode inference;
   const auto texts = std::ssize(ids);
   std::int64_t count = 0;
   for (const auto& row : ids) count = std::max<std::int64_t>(count, std::ssize(row));
@@ -190,12 +193,12 @@ at::Tensor LanguageModel::hidden(State& state,
 
 at::Tensor LanguageModel::extend_batch(State& state,
                                        const std::vector<std::vector<std::int64_t>>& ids) const {
-  const at::NoGradGuard no_grad;
+  at::Tensor scores = at::empty({std::ssize(ids), config_.vocabulary}, at::kFloat);
+  const c10::InferenceMode inference;  // a tensor from before it may be changed after it
   const at::Tensor x = hidden(state, ids);
   const at::Tensor last = parts_->norm->forward(x.narrow(1, x.size(1) - 1, 1));
-  return parts_->head->forward(last.to(parts_->head->weight.device()))
-      .view({std::ssize(ids), config_.vocabulary})
-      .to(at::kCPU, at::kFloat);
+  return scores.copy_(
+      parts_->head->forward(last.to(parts_->head->weight.device())).view(scores.sizes()));
 }
 
 at::Tensor LanguageModel::extend(State& state, const std::vector<std::int64_t>& ids) const {
@@ -214,7 +217,7 @@ void LanguageModel::keep(State& state, const std::vector<std::int64_t>& texts) c
   // Without the columns that are padding in every kept text, a batch has no more columns than its
   // longest text has tokens, which is at most the context.
   const std::int64_t skipped = *std::ranges::min_element(padding);
-  const at::NoGradGuard no_grad;
+  const c10::InferenceMode inference;
   for (models::KeyValueCache& cache : caches_to_change(state).of_blocks)
     cache.keep(at::tensor(texts).to(cache.keys.device()), skipped);
   for (std::int64_t& places : padding) places -= skipped;
@@ -223,12 +226,12 @@ void LanguageModel::keep(State& state, const std::vector<std::int64_t>& texts) c
 }
 
 at::Tensor LanguageModel::all_scores(const std::vector<std::int64_t>& ids) const {
-  const at::NoGradGuard no_grad;
+  at::Tensor scores = at::empty({std::ssize(ids), config_.vocabulary}, at::kFloat);
   State state = begin();
+  const c10::InferenceMode inference;
   const at::Tensor x = parts_->norm->forward(hidden(state, {ids}));
-  return parts_->head->forward(x.to(parts_->head->weight.device()))
-      .squeeze(0)
-      .to(at::kCPU, at::kFloat);
+  return scores.copy_(
+      parts_->head->forward(x.to(parts_->head->weight.device())).view(scores.sizes()));
 }
 
 std::vector<std::vector<double>> LanguageModel::log_probabilities(
@@ -244,7 +247,7 @@ std::vector<std::vector<double>> LanguageModel::log_probabilities(
     check(fresh_state, {{one.ids.back()}});
     columns = std::max(columns, std::ssize(one.ids) - 1);
   }
-  const at::NoGradGuard no_grad;
+  const c10::InferenceMode inference;
   const auto rows = std::ssize(texts);
   std::vector<std::int64_t> flat(static_cast<std::size_t>(rows * columns), 0), places, targets;
   for (std::int64_t row = 0; row < rows; ++row) {

@@ -27,9 +27,9 @@ at::Tensor BlockImpl::forward(const at::Tensor& x, std::optional<at::Tensor> pla
   return y + dropped(mlp->forward(mlp_norm->forward(y)));
 }
 
-at::Tensor BlockImpl::extend(const at::Tensor& x, const at::Tensor& positions,
-                             const at::Tensor& mask, KeyValueCache& cache) {
-  const at::Tensor y = x + attention->extend(attention_norm->forward(x), positions, mask, cache);
+at::Tensor BlockImpl::extend(const at::Tensor& x, const Rotation& rotation, const at::Tensor& mask,
+                             KeyValueCache& cache) {
+  const at::Tensor y = x + attention->extend(attention_norm->forward(x), rotation, mask, cache);
   return y + mlp->forward(mlp_norm->forward(y));
 }
 

@@ -20,7 +20,7 @@ struct BlockImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, std::optional<at::Tensor> places);
 
   // Behind cached tokens: see AttentionImpl::extend().
-  at::Tensor extend(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& mask,
+  at::Tensor extend(const at::Tensor& x, const Rotation& rotation, const at::Tensor& mask,
                     KeyValueCache& cache);
 
   double dropout;
