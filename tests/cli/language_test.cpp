@@ -103,6 +103,25 @@ TEST_F(LanguageVerbs, TextsArePrintedInTheOrderOfTheirPrompts) {
   EXPECT_THAT(both.out, ::testing::StartsWith("The ships"));
 }
 
+TEST_F(LanguageVerbs, Int8WeightsWriteAndAreEvaluated) {
+  const Json exact = json_lines({"evaluate", "runs/tiny", "--text", "sea.txt", "--json"})[0];
+  const Json rounded = json_lines(
+      {"evaluate", "runs/tiny", "--text", "sea.txt", "--json", "--precision", "int8"})[0];
+  const double loss = exact["loss"], with_int8 = rounded["loss"];
+  EXPECT_NE(loss, with_int8);
+  EXPECT_NEAR(loss, with_int8, 0.02 * loss);
+  const auto answer = [](const char* devices) {
+    return json_lines({"generate", "runs/tiny", "--prompt", "The", "--greedy", "--tokens", "20",
+                       "--precision", "int8", "--devices", devices, "--json"})[0]["text"]
+        .get<std::string>();
+  };
+  EXPECT_THAT(answer("cpu"), HasSubstr("sea is wide"));
+  EXPECT_EQ(answer("virtual:2"), answer("cpu"));
+  refused({"generate", "runs/tiny", "--prompt", "The", "--precision", "int4"}, "int8");
+  refused({"evaluate", "runs/tiny", "--text", "sea.txt", "--precision", "fp16"},
+          "--precision fp16 is not one of fp32, bf16 and int8");
+}
+
 TEST_F(LanguageVerbs, GenerateRefusesWhatHasNoEffect) {
   refused({"generate", "runs/tiny", "--prompt", "a", "--prompt", ""}, "--prompt");
   refused({"generate", "runs/tiny", "--prompt", "a", "--prompt", std::string(32, 'x')},

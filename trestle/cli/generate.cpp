@@ -257,7 +257,7 @@ int perform_generate(const GenerateArguments& arguments) {
   train::TextModelOptions options{.checkpoint = arguments.checkpoint,
                                   .tokenizer = arguments.tokenizer,
                                   .adapters = arguments.adapter};
-  if (arguments.precision == "bf16") options.type = at::kBFloat16;
+  options.type = train::parse_weights_type(arguments.precision, "--precision");
   if (!arguments.devices.empty()) options.devices = parse_devices(arguments.devices);
   Session session(arguments, train::open_text_model(arguments.model, options));
   stop_on_interrupt("\ntrestle: the text ends here; a second signal ends the program\n");
@@ -333,8 +333,10 @@ void add_generate(Verb app) {
   add_checkpoint_flag(verb, arguments->checkpoint);
   verb.add("--tokenizer", arguments->tokenizer, "Another tokenizer than the model's").type("FILE");
   add_adapter_option(verb, arguments->adapter);
-  verb.add("--precision", arguments->precision, "The type of the weights: fp32 or bf16")
-      .one_of({"fp32", "bf16"})
+  verb.add("--precision", arguments->precision,
+           "The type of the weights: fp32, bf16 or int8, which reads a quarter of "
+           "the bytes of fp32 for each token")
+      .one_of({"fp32", "bf16", "int8"})
       .type("TYPE");
   verb.add("--devices", arguments->devices,
            "cpu, virtual:2x512MiB, cuda:0,cuda:1: the blocks are divided over them (default: cpu)")

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "trestle/models/transformer/int8_rows.h"
 #include "trestle/models/transformer/product.h"
 
 namespace trestle::models {
@@ -14,6 +15,14 @@ HeadImpl::HeadImpl(const TransformerConfig& config, const Drawn& drawn) {
                                                config.initial_deviation));
 }
 
-at::Tensor HeadImpl::forward(const at::Tensor& x) { return product(x, weight); }
+at::Tensor HeadImpl::forward(const at::Tensor& x) {
+  return rows.defined() ? product(x, Int8Rows{rows, scales}) : product(x, weight);
+}
+
+void HeadImpl::round_to_int8() {
+  const Int8Rows rounded = to_int8_rows(weight.detach());
+  rows = register_buffer("rows", rounded.rows);
+  scales = register_buffer("scales", rounded.scales);
+}
 
 }  // namespace trestle::models

@@ -15,7 +15,13 @@ struct HeadImpl : torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x);
 
-  at::Tensor weight;  // [vocabulary, width]
+  // From now on forward() multiplies by the weight's numbers rounded to int8 rows, which are
+  // buffers: the largest matrix of a small model is read for each token that it writes. The weight
+  // stays as it is, because a tied one is the embedding's table.
+  void round_to_int8();
+
+  at::Tensor weight;        // [vocabulary, width]
+  at::Tensor rows, scales;  // after round_to_int8()
 };
 TORCH_MODULE(Head);
 
