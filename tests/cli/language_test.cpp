@@ -244,6 +244,23 @@ TEST_F(LanguageVerbs, ExportsIntoANewOrEmptyFolder) {
           "--max-file-size");
 }
 
+TEST_F(LanguageVerbs, ExportsOfHalfTheSizeAreReadInTheirType) {
+  done({"export", "runs/tiny", "--out", "whole", "--names", "hugging_face"});
+  done({"export", "runs/tiny", "--out", "half", "--names", "hugging_face", "--precision", "bf16"});
+  const auto bytes = [&](const char* name) {
+    return static_cast<double>(fs::file_size(folder_ / name / "model.safetensors"));
+  };
+  EXPECT_LT(bytes("half"), 0.8 * bytes("whole"));  // the header remains
+  const auto generated = [&](const char* model) {
+    return json_lines({"generate", model, "--prompt", "The", "--tokens", "8", "--greedy",
+                       "--precision", "bf16", "--json"})[0]["ids"];
+  };
+  EXPECT_EQ(generated("half"), generated("runs/tiny"));
+  refused({"export", "runs/tiny", "--out", "tiny.pt", "--precision", "bf16"}, "--precision");
+  refused({"export", "runs/tiny", "--out", "peft", "--names", "peft", "--precision", "bf16"},
+          "--precision");
+}
+
 TEST_F(LanguageVerbs, TokenizersAreTrainedFromTextsIntoJson) {
   refused({"text", "train-tokenizer", "sea.txt", "--vocabulary", "300", "--out", "own"}, ".json");
   write_file(folder_ / "nothing.txt", "");

@@ -1,6 +1,5 @@
 #include "trestle/checkpoint/gguf_file.h"
 
-#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -49,17 +48,19 @@ GgufFile::GgufFile(const std::filesystem::path& path)
     if (auto word = as_word(value)) metadata_[key] = *std::move(word);
 }
 
-// Several threads read and convert, each a few blocks at a time.
 std::vector<at::Tensor> GgufFile::load(const std::vector<std::size_t>& wanted) const {
+  return load_by_fill(wanted);
+}
+
+// Several threads read and convert, each a few blocks at a time.
+void GgufFile::fill(const std::vector<Read>& reads) const {
   constexpr std::uint64_t most_bytes = 256 << 10;
-  std::vector<at::Tensor> all;
   std::vector<BlockRange> ranges;
-  for (const std::size_t number : wanted) {
-    const GgufTensor& tensor = header_.tensors[number];
+  for (const Read& read : reads) {
+    const GgufTensor& tensor = header_.tensors[read.tensor];
     const GgufBlock block = block_of(tensor.type);
-    all.push_back(at::empty(tensor.shape, at::kFloat));
     const std::uint64_t at_once = most_bytes / block.bytes * block.bytes;
-    auto* to = all.back().mutable_data_ptr<float>();
+    auto* to = read.into.mutable_data_ptr<float>();
     for (std::uint64_t done = 0; done < tensor.bytes; done += at_once)
       ranges.push_back({tensor.type, tensor.begin + done, std::min(at_once, tensor.bytes - done),
                         to + done / block.bytes * block.elements});
@@ -73,7 +74,6 @@ std::vector<at::Tensor> GgufFile::load(const std::vector<std::size_t>& wanted) c
           dequantise(range.type, std::string_view(buffer).substr(0, range.bytes), range.to);
         }
       });
-  return all;
 }
 
 std::unique_ptr<WeightsFile> open_gguf(const std::filesystem::path& path) {

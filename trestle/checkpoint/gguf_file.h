@@ -23,6 +23,8 @@ class GgufFile : public WeightsFile {
 
  protected:
   std::vector<at::Tensor> load(const std::vector<std::size_t>& wanted) const override;
+  bool can_fill() const override { return true; }  // any bytes are numbers
+  void fill(const std::vector<Read>& reads) const override;
 
  private:
   FileBytes file_;

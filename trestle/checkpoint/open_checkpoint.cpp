@@ -10,6 +10,7 @@
 #include "trestle/checkpoint/files/foreign/foreign_folder.h"
 #include "trestle/checkpoint/files/train_state.h"
 #include "trestle/checkpoint/safetensors_file.h"
+#include "trestle/checkpoint/safetensors_folder.h"
 
 namespace trestle::checkpoint {
 
@@ -94,6 +95,12 @@ fs::path files_folder(const fs::path& folder) {
 }
 
 std::unique_ptr<WeightsFile> open_checkpoint_weights(const fs::path& folder) {
+  const fs::path whole = whole_folder(folder);
+  std::error_code none;
+  if (!fs::exists(whole / index_name, none) && !fs::exists(whole / state_name, none))
+    if (const auto foreign = find_foreign_folder(whole);
+        foreign && foreign->kind == FolderKind::HuggingFace)
+      return std::make_unique<SafetensorsFolder>(foreign->folder);
   return std::make_unique<CheckpointWeights>(folder);
 }
 

@@ -24,8 +24,9 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
   struct stat about {};
   if (descriptor_ < 0 || fstat(descriptor_, &about) != 0)
     throw FileError(text("cannot be read: ", std::strerror(errno)), {.file = path_});
+  size_ = static_cast<std::uint64_t>(about.st_size);
   try {
-    read_header(static_cast<std::uint64_t>(about.st_size));
+    read_header(size_);
   } catch (...) {
     close(descriptor_);
     throw;
@@ -33,17 +34,22 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
 }
 SafetensorsFile::~SafetensorsFile() { close(descriptor_); }
 
-// Reads directly into new tensors, without a copy in between and without mapping the file.
+void SafetensorsFile::map() {
+  if (!mapping_) mapping_ = MappedFile::map(descriptor_, size_);
+}
+
+WeightsFile::Mapped SafetensorsFile::mapped(std::size_t tensor) const {
+  return {mapping_, begins_[tensor]};
+}
+
 std::vector<at::Tensor> SafetensorsFile::load(const std::vector<std::size_t>& wanted) const {
-  std::vector<at::Tensor> all;
+  return load_by_fill(wanted);
+}
+
+void SafetensorsFile::fill(const std::vector<Read>& reads) const {
   std::vector<ByteRange> ranges;
-  for (const std::size_t number : wanted) {
-    const StoredTensor& stored = tensors_[number];
-    all.push_back(at::empty(stored.shape, at::dtype(stored.type)));
-    ranges.push_back(range_of(number, all.back()));
-  }
+  for (const Read& read : reads) ranges.push_back(range_of(read.tensor, read.into));
   read_ranges(ranges);
-  return all;
 }
 
 void SafetensorsFile::read_header(std::uint64_t size) {

@@ -29,8 +29,13 @@ class SafetensorsFile : public WeightsFile {
   };
   void read_elements(const std::vector<Elements>& wanted) const;
 
+  void map() override;
+  Mapped mapped(std::size_t tensor) const override;
+
  protected:
   std::vector<at::Tensor> load(const std::vector<std::size_t>& wanted) const override;
+  bool can_fill() const override { return true; }
+  void fill(const std::vector<Read>& reads) const override;
 
  private:
   // A range of bytes of the file and its destination in memory.
@@ -46,6 +51,8 @@ class SafetensorsFile : public WeightsFile {
 
   std::string path_;
   int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+  std::shared_ptr<MappedFile> mapping_;
   std::vector<std::uint64_t> begins_;  // offset of each tensor's bytes in the file
 };
 

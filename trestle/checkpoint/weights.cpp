@@ -1,12 +1,14 @@
 #include "trestle/checkpoint/weights.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <array>
 #include <fstream>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -15,6 +17,7 @@
 #include "trestle/checkpoint/files/pickle/pickle.h"
 #include "trestle/checkpoint/files/weight_names.h"
 #include "trestle/checkpoint/open_checkpoint.h"
+#include "trestle/checkpoint/share_pages.h"
 #include "trestle/checkpoint/weights_file.h"
 #include "trestle/nn/layers.h"
 
@@ -111,17 +114,63 @@ std::string differences(const LoadReport& report) {
   return out;
 }
 
+constexpr std::uint64_t most_at_once = 64 << 20;
+constexpr std::uint64_t most_staged = 16 << 20;
+
+std::uint64_t bytes_of(const WeightsFile& file, const std::vector<WeightsFile::Read>& reads) {
+  std::uint64_t bytes = 0;
+  for (const WeightsFile::Read& one : reads)
+    bytes += static_cast<std::uint64_t>(one.into.numel()) *
+             c10::elementSize(file.tensors()[one.tensor].type);
+  return bytes;
+}
+
 }  // namespace
+
+bool has_stored_layout(const at::Tensor& tensor, const StoredTensor& stored) {
+  return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_neg() &&
+         tensor.scalar_type() == stored.type;
+}
 
 void WeightsFile::read(const std::vector<Read>& reads) const {
   const at::NoGradGuard no_grad;
+  if (!can_fill() || bytes_of(*this, reads) <= most_at_once) return read_staged(reads);
+  std::vector<Read> direct, group;
+  for (const Read& one : reads) {
+    if (has_stored_layout(one.into, tensors_[one.tensor])) {
+      direct.push_back({one.tensor, one.into.detach()});
+      continue;
+    }
+    group.push_back(one);
+    if (bytes_of(*this, group) <= most_staged || group.size() == 1) continue;
+    group.pop_back();
+    read_staged(std::exchange(group, {one}));
+  }
+  read_staged(group);
+  fill(direct);
+  for (const Read& one : direct) one.into.unsafeGetTensorImpl()->bump_version();
+}
+
+// A value is freed as soon as it is copied.
+void WeightsFile::read_staged(const std::vector<Read>& reads) const {
   std::vector<std::size_t> wanted;
   for (const Read& one : reads) wanted.push_back(one.tensor);
-  const std::vector<at::Tensor> values = load(wanted);
+  std::vector<at::Tensor> values = load(wanted);
   for (std::size_t i = 0; i < reads.size(); ++i) {
     at::Tensor target = reads[i].into.detach();
-    target.copy_(values[i]);
+    target.copy_(std::exchange(values[i], {}));
   }
+}
+
+std::vector<at::Tensor> WeightsFile::load_by_fill(const std::vector<std::size_t>& wanted) const {
+  std::vector<at::Tensor> all;
+  std::vector<Read> reads;
+  for (const std::size_t number : wanted) {
+    all.push_back(at::empty(tensors_[number].shape, at::dtype(tensors_[number].type)));
+    reads.push_back({number, all.back()});
+  }
+  fill(reads);
+  return all;
 }
 
 NamedTensors WeightsFile::read() const {
@@ -194,7 +243,12 @@ LoadReport load_weights(const NamedTensors& into, const fs::path& path,
              " tensors match, under ", report.names, " names:", differences(report)),
         {.file = path.string(), .hint = std::move(hint)});
   }
-  file->read(matching.reads);
+  if (options.memory == LoadMemory::Mapped) {
+    file->map();
+    file->read(share_pages(*file, matching.reads));
+  } else {
+    file->read(matching.reads);
+  }
   return report;
 }
 

@@ -51,6 +51,19 @@ std::vector<StoredTensor> list_weights(const std::filesystem::path& path);
 // storage in Python do so here. Throws like list_weights().
 TensorFile read_weights(const std::filesystem::path& path);
 
+// The memory of tensors that are loaded.
+enum class LoadMemory {
+  Own,  // their own, which the file's bytes are copied to
+  // That of the mapped file, where a safetensors file has all bytes of a CPU tensor's storage in
+  // the same type and order, beginning at a multiple of 64 bytes. Files that trestle writes begin
+  // their tensors so, and parts of one storage that lie next to each other in the file are one
+  // range. Nothing is copied, and processes that map one file share its pages. Writing to such a
+  // tensor copies the page and does not change the file. The file must not be changed in place:
+  // a shorter one ends the process by SIGBUS, and other bytes are other weights. A file that
+  // replaces it, as every writer of trestle makes it, has no effect. For use without training.
+  Mapped,
+};
+
 struct LoadOptions {
   // Throw unless the model and the file have the same tensors. If false, the matching tensors are
   // loaded, the rest of the model stays unchanged, and the report lists it.
@@ -60,6 +73,7 @@ struct LoadOptions {
   // names of the reference programs, of torchvision's ResNet and of the well-known U-Net are
   // translated if more names match then (names_of() in weight_names.h).
   std::function<std::string(const std::string&)> rename = {};
+  LoadMemory memory = LoadMemory::Own;
 };
 
 struct LoadReport {
@@ -78,8 +92,13 @@ struct LoadReport {
 // Copies the file's tensors into those of `into` in place, by name, for any devices and strides.
 // Floating types are converted, as in Python's load_state_dict; a missing "num_batches_tracked" is
 // allowed, as there. Throws FormatError with all names and shapes that do not match; without
-// `strict` too if nothing matches. All tensors are read to the CPU and checked before the first is
-// copied: after any error, nothing has been changed.
+// `strict` too if nothing matches; after such an error, nothing has been changed.
+//
+// If a file has checksums (torch.save, a checkpoint of trestle or DeepSpeed), all tensors are read
+// to the CPU and checked before the first is copied: nothing has been changed after any error. A
+// safetensors or GGUF file of more than 64 MiB is read directly into the model's memory, or one
+// tensor after the other where type, device or strides differ: then a disk that fails in between
+// leaves some tensors loaded.
 LoadReport load_weights(const NamedTensors& into, const std::filesystem::path& path,
                         const LoadOptions& options = {});
 // The same for a model's parameters and buffers.

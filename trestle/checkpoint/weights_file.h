@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/checkpoint/files/mapped_file.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/device/named_tensors.h"
 
@@ -35,19 +37,43 @@ class WeightsFile {
     std::size_t tensor = 0;
     at::Tensor into;
   };
-  // Reads all, and copies then: if the file cannot be read, nothing has been changed.
+  // Files with checksums, and reads of up to 64 MiB: reads all, and copies then, so an error
+  // changes nothing. For more, only tensors that need another type, device or order are read to
+  // memory of their own, one tensor or 16 MiB at a time.
   void read(const std::vector<Read>& reads) const;
   // Reads all into new CPU tensors.
   NamedTensors read() const;
 
+  // Maps the file, if its tensors are stored as they are in memory and the system can do so.
+  virtual void map() {}
+  // The bytes of a tensor in a mapped file; `file` is null for another file.
+  struct Mapped {
+    std::shared_ptr<MappedFile> file;
+    std::uint64_t begin = 0;
+  };
+  virtual Mapped mapped(std::size_t /*tensor*/) const { return {}; }
+
  protected:
   // Reads these tensors into new CPU tensors of the stored types. They may share memory.
   virtual std::vector<at::Tensor> load(const std::vector<std::size_t>& tensors) const = 0;
+  // Whether the file's content was checked as a whole when it was opened. Then fill() reads tensors
+  // directly into contiguous CPU tensors of the stored types.
+  virtual bool can_fill() const { return false; }
+  virtual void fill(const std::vector<Read>& /*reads*/) const {}
+  // load() by fill().
+  std::vector<at::Tensor> load_by_fill(const std::vector<std::size_t>& tensors) const;
 
   std::vector<StoredTensor> tensors_;
   std::vector<std::string> others_;
   std::map<std::string, std::string> metadata_;
+
+ private:
+  void read_staged(const std::vector<Read>& reads) const;
 };
+
+// Whether the tensor's bytes in memory are those of the stored one: on the CPU, contiguous and of
+// its type.
+bool has_stored_layout(const at::Tensor& tensor, const StoredTensor& stored);
 
 std::unique_ptr<WeightsFile> open_safetensors(const std::filesystem::path& path);
 std::unique_ptr<WeightsFile> open_torch_archive(const std::filesystem::path& path);

@@ -12,6 +12,7 @@
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/cli/lost_pages.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/train/language/evaluate_choices.h"
 #include "trestle/train/language/evaluate_text.h"
@@ -94,6 +95,7 @@ OpenedModel open_model(const EvaluateArguments& arguments, const char* flag) {
                        {.hint = "Leave it out. --devices and --precision have an effect."});
     }
   }
+  report_lost_pages();
   train::TextModel model = train::open_text_model(arguments.options.run, options);
   if (!model.tokenizer)
     throw UsageError(text(arguments.options.run.string(), ": has no tokenizer"),

@@ -8,6 +8,7 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/checkpoint/weights.h"
+#include "trestle/cli/lost_pages.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/train/language/export_model.h"
 
@@ -15,9 +16,10 @@ namespace trestle::cli {
 
 namespace {
 
-int export_language_model(const train::ExportOptions& options) {
+int export_language_model(const train::ExportOptions& options, at::ScalarType type) {
+  report_lost_pages();
   const train::TextModel model = train::open_text_model(
-      options.from, {.checkpoint = options.which, .adapters = options.adapter});
+      options.from, {.checkpoint = options.which, .type = type, .adapters = options.adapter});
   const train::ExportedModel made =
       options.names == "peft" ? train::export_adapters(model, options.out, options.overwrite)
                               : train::export_text_model(model, options.out, options.overwrite);
@@ -32,6 +34,7 @@ int export_language_model(const train::ExportOptions& options) {
 void add_export(Verb app) {
   Verb verb = app.add_verb("export", "Write a run's weights to a file that Python can load");
   auto arguments = std::make_shared<train::ExportOptions>();
+  auto precision = std::make_shared<std::string>("fp32");
   verb.add("from", arguments->from, "A run folder, the folder last/ of one, or a file of weights")
       .required()
       .type("RUN_OR_CHECKPOINT");
@@ -46,6 +49,11 @@ void add_export(Verb app) {
                ", hugging_face or peft for a language model (default: trestle's own)")
       .type("WHOSE");
   add_adapter_option(verb, arguments->adapter);
+  verb.add("--precision", *precision,
+           "With --names hugging_face: the type of the weights, fp32 (default) or bf16. `trestle "
+           "generate --precision` of the same type needs no copy of them")
+      .one_of({"fp32", "bf16"})
+      .type("TYPE");
   verb.add(
           "--max-file-size",
           [arguments](const std::string& words) {
@@ -56,21 +64,26 @@ void add_export(Verb app) {
           "Make --out a new folder for Hugging Face: safetensors files of at most this size (5GB), "
           "and their index")
       .type("SIZE");
-  verb.footer(examples({"trestle export runs/unet_quick --out unet.pt",
-                        "trestle export runs/resnet18_mnist --out resnet18.pt --names torchvision",
-                        "trestle export runs/unet_quick/last --out unet.safetensors",
-                        "trestle export runs/unet_quick --out unet_folder --max-file-size 2GB",
-                        "trestle export runs/gpt_characters --out gpt --names hugging_face",
-                        "trestle export smollm --adapter my_adapters --out merged --names "
-                        "hugging_face",
-                        "python3 -c 'import torch; print(torch.load(\"unet.pt\").keys())'"}) +
-              exit_codes());
-  verb.action([verb, arguments] {
+  verb.footer(
+      examples({"trestle export runs/unet_quick --out unet.pt",
+                "trestle export runs/resnet18_mnist --out resnet18.pt --names torchvision",
+                "trestle export runs/unet_quick/last --out unet.safetensors",
+                "trestle export runs/unet_quick --out unet_folder --max-file-size 2GB",
+                "trestle export runs/gpt_characters --out gpt --names hugging_face",
+                "trestle export smollm.gguf --out smollm --names hugging_face --precision bf16",
+                "trestle export smollm --adapter my_adapters --out merged --names "
+                "hugging_face",
+                "python3 -c 'import torch; print(torch.load(\"unet.pt\").keys())'"}) +
+      exit_codes());
+  verb.action([verb, arguments, precision] {
     refuse_checkpoint_of_file(verb, arguments->from);
     if (arguments->names == "hugging_face" || arguments->names == "peft") {
       refuse_without_effect(verb, {"--max-file-size"}, "with --names " + arguments->names);
-      return export_language_model(*arguments);
+      if (arguments->names == "peft")
+        refuse_without_effect(verb, {"--precision"}, "with --names peft");
+      return export_language_model(*arguments, *precision == "bf16" ? at::kBFloat16 : at::kFloat);
     }
+    refuse_without_effect(verb, {"--precision"}, "without --names hugging_face");
     need_folder_for(arguments->out, "--out");
     if (!arguments->adapter.empty())
       throw UsageError("--adapter needs --names hugging_face",

@@ -16,6 +16,7 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/cli/interrupt.h"
+#include "trestle/cli/lost_pages.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/train/language/text_model.h"
 
@@ -259,6 +260,7 @@ int perform_generate(const GenerateArguments& arguments) {
                                   .adapters = arguments.adapter};
   options.type = train::parse_weights_type(arguments.precision, "--precision");
   if (!arguments.devices.empty()) options.devices = parse_devices(arguments.devices);
+  report_lost_pages();
   Session session(arguments, train::open_text_model(arguments.model, options));
   stop_on_interrupt("\ntrestle: the text ends here; a second signal ends the program\n");
   session.write_all();

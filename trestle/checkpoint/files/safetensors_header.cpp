@@ -98,7 +98,9 @@ std::string format_header(const SafetensorsHeader& header) {
   } catch (const json::exception&) {
     throw UsageError("the name of a tensor, or a string of the metadata, is not UTF-8");
   }
-  bytes.resize((bytes.size() + 7) / 8 * 8, ' ');
+  const std::size_t with_length = sizeof(std::uint64_t) + bytes.size();
+  const std::size_t data = (with_length + data_alignment - 1) / data_alignment * data_alignment;
+  bytes.resize(data - sizeof(std::uint64_t), ' ');
   return bytes;
 }
 

@@ -42,8 +42,12 @@ inline constexpr std::uint64_t longest_header = 100'000'000;
 SafetensorsHeader parse_header(std::string_view json, std::uint64_t data_bytes,
                                const std::string& file);
 
-// The JSON for these tensors, padded with spaces to a multiple of 8 bytes. Throws UsageError for
-// names that are not UTF-8.
+// The tensors of a file that trestle writes begin at a multiple of these bytes, so that the tensors
+// of a mapped file have the alignment that libtorch gives tensors in memory (c10::gAlignment).
+inline constexpr std::uint64_t data_alignment = 64;
+
+// The JSON for these tensors, padded with spaces so that the bytes after it begin at a multiple of
+// data_alignment in the file. Throws UsageError for names that are not UTF-8.
 std::string format_header(const SafetensorsHeader& header);
 
 }  // namespace trestle::checkpoint

@@ -67,9 +67,11 @@ void load_public(TextModel& model, models::PublicNames names, const TextModelOpt
     return;
   }
   checkpoint::load_weights(models::public_views(model.config, names, ours), model.weights,
-                           {.rename = [&](const std::string& name) {
-                             return models::canonical_name(model.config, names, name);
-                           }});
+                           {.rename =
+                                [&](const std::string& name) {
+                                  return models::canonical_name(model.config, names, name);
+                                },
+                            .memory = checkpoint::LoadMemory::Mapped});
   if (names == models::PublicNames::Gguf) models::rotary_rows_from_gguf(model.config, ours);
 }
 
@@ -93,7 +95,8 @@ TextModel open_run(const fs::path& path, const TextModelOptions& options) {
   model.adapters = adapter_options(recipe);
   model.layers = empty_layers(model, options, frozen_type(recipe));
   load_transformer_weights(model.config, model.layers.named_parameters(), model.weights,
-                           {.rename = [](const std::string& name) { return name; }});
+                           {.rename = [](const std::string& name) { return name; },
+                            .memory = checkpoint::LoadMemory::Mapped});
   if (fs::is_directory(path / "tokenizer")) {
     model.tokenizer = tokens::open_saved_tokenizer(path / "tokenizer");
     model.tokenizer_files = path / "tokenizer";

@@ -57,8 +57,10 @@ at::ScalarType parse_weights_type(std::string_view word, std::string_view flag);
 std::unique_ptr<tokens::Tokenizer> tokenizer_of_weights(const std::filesystem::path& weights);
 
 // Opens a run folder of a language model, a folder of Hugging Face (config.json and weights), or a
-// GGUF file. Throws UsageError for another path and for adapters beside those of a run, FormatError
-// for weights or adapters that do not fit the config, with the tensors and both shapes.
+// GGUF file. On the CPU, weights of a safetensors file have the file's pages as their memory where
+// type, order and alignment are those of the model (checkpoint::LoadMemory::Mapped). Throws
+// UsageError for another path and for adapters beside those of a run, FormatError for weights or
+// adapters that do not fit the config, with the tensors and both shapes.
 TextModel open_text_model(const std::filesystem::path& path, const TextModelOptions& options = {});
 
 }  // namespace trestle::train
