@@ -162,6 +162,7 @@ struct Recipe {
     bool drop_last = true;
     bool deterministic = false;
     bool pictures = true;
+    std::int64_t sample_tokens = 200;
     bool tensorboard = true;
     bool predict = true;
     double peak_tflops = 0;
