@@ -60,6 +60,10 @@ struct LoadOptions {
   // names of the reference programs, of torchvision's ResNet and of the well-known U-Net are
   // translated if more names match then (names_of() in weight_names.h).
   std::function<std::string(const std::string&)> rename = {};
+  // The hint of the error for weights some of which match.
+  std::string mismatch_hint =
+      "To load the matching tensors and leave the rest unchanged: strict = false (in a recipe, "
+      "weights_strict = false).";
 };
 
 struct LoadReport {

@@ -60,16 +60,22 @@ void place(const nn::Layers& layers, const std::vector<Device>& devices) {
     graph.layers[i].to(devices[i * devices.size() / count].torch);
 }
 
+constexpr const char* other_config_hint =
+    "The model's config is not that of its weights: one of the two files was replaced or damaged.";
+
 void load_public(TextModel& model, models::PublicNames names, const TextModelOptions& options) {
   const NamedTensors ours = model.layers.named_parameters();
   if (int8(options)) {
-    load_transformer_weights(model.config, ours, model.weights, {});
+    load_transformer_weights(model.config, ours, model.weights,
+                             {.mismatch_hint = other_config_hint});
     return;
   }
   checkpoint::load_weights(models::public_views(model.config, names, ours), model.weights,
-                           {.rename = [&](const std::string& name) {
-                             return models::canonical_name(model.config, names, name);
-                           }});
+                           {.rename =
+                                [&](const std::string& name) {
+                                  return models::canonical_name(model.config, names, name);
+                                },
+                            .mismatch_hint = other_config_hint});
   if (names == models::PublicNames::Gguf) models::rotary_rows_from_gguf(model.config, ours);
 }
 
@@ -92,8 +98,9 @@ TextModel open_run(const fs::path& path, const TextModelOptions& options) {
   const recipe::Recipe recipe = recipe_of(folder);
   model.adapters = adapter_options(recipe);
   model.layers = empty_layers(model, options, frozen_type(recipe));
-  load_transformer_weights(model.config, model.layers.named_parameters(), model.weights,
-                           {.rename = [](const std::string& name) { return name; }});
+  load_transformer_weights(
+      model.config, model.layers.named_parameters(), model.weights,
+      {.rename = [](const std::string& name) { return name; }, .mismatch_hint = other_config_hint});
   if (fs::is_directory(path / "tokenizer")) {
     model.tokenizer = tokens::open_saved_tokenizer(path / "tokenizer");
     model.tokenizer_files = path / "tokenizer";
