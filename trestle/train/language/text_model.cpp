@@ -54,6 +54,7 @@ nn::Layers empty_layers(TextModel& model, const TextModelOptions& options,
 // embedding, which is moved last.
 void place(const nn::Layers& layers, const std::vector<Device>& devices) {
   if (devices.empty()) return;
+  const at::NoGradGuard no_grad;  // errors of devices then have no advice for training
   const nn::Graph graph = layers.graph();
   const std::size_t count = graph.layers.size();
   for (std::size_t i = count; i-- > 0;)
