@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"
@@ -13,6 +16,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
@@ -127,8 +131,86 @@ TEST_F(LanguageVerbs, GenerateRefusesWhatHasNoEffect) {
   refused({"generate", "runs/tiny", "--prompt", "a", "--prompt", std::string(32, 'x')},
           "prompt 2 of 2 has 32 tokens");
   refused({"generate", "runs/tiny", "--ids", "5", "--batch", "2"}, "--batch has no effect");
+  refused({"generate", "runs/tiny", "--ids", "5", "--devices", "virtual:1x16KiB"},
+          "Use smaller batches, more devices, or a larger budget");
   refused({"generate", "runs/tiny", "--chat", "--prompts", "prompts.txt"},
           "--prompts has no effect");
+}
+
+// A copy of the run, to be damaged.
+class DamagedRun : public LanguageVerbs {
+ protected:
+  void SetUp() override {
+    LanguageVerbs::SetUp();
+    fs::copy(folder_ / "runs/tiny", run_, fs::copy_options::recursive);
+  }
+  const fs::path run_ = folder_ / "runs/damaged";
+};
+
+TEST_F(DamagedRun, ErrorsBeginALineBehindAPrompt) {
+  std::string weights = read_file(run_ / "best.safetensors");
+  std::uint64_t header = 0;
+  std::memcpy(&header, weights.data(), sizeof header);
+  std::fill(weights.begin() + static_cast<std::ptrdiff_t>(8 + header), weights.end(), '\xff');
+  write_file(run_ / "best.safetensors", weights);  // each number is NaN
+  const Finished failed = run({"generate", "runs/damaged", "--prompt", "The ships"});
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_EQ(failed.out, "The ships\n");
+  EXPECT_THAT(failed.err, ::testing::StartsWith("trestle: the score of token 0 is "));
+}
+
+TEST_F(DamagedRun, MissingBestWeightsNameTheLastOnes) {
+  fs::remove(run_ / "best.safetensors");
+  const std::vector<std::string> words = {"generate", "runs/damaged", "--ids", "5"};
+  refused(words, "--checkpoint last");
+  fs::remove_all(run_ / "last");
+  EXPECT_THAT(run(words).err, Not(HasSubstr("--checkpoint last")));
+}
+
+TEST_F(DamagedRun, WeightsOfAnotherConfigHaveNoAdviceForTraining) {
+  Json config = Json::parse(read_file(run_ / "config.json"));
+  config["num_hidden_layers"] = 3;
+  write_file(run_ / "config.json", config.dump());
+  const Finished failed = run({"generate", "runs/damaged", "--ids", "5"});
+  EXPECT_THAT(failed.err,
+              AllOf(HasSubstr("config is not that of its weights"), Not(HasSubstr("strict"))));
+}
+
+TEST_F(LanguageVerbs, CountWithoutRandomOrderIsRefused) {
+  refused({"train", "tiny.toml", "--name", "counted", "--order", "windows"},
+          "'count' = 800 in [data] has no effect with order = \"windows\"");
+  EXPECT_FALSE(fs::exists(folder_ / "runs/counted"));
+}
+
+TEST_F(LanguageVerbs, RanksWriteTheSampleOfOneProcess) {
+  const std::string sample = read_file(folder_ / "runs/tiny/samples/epoch_001.txt");
+  const Finished finished =
+      run({"train", "tiny.toml", "--name", "on_ranks", "--ranks", "2", "--balance", "2,3"});
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  EXPECT_EQ(read_file(folder_ / "runs/on_ranks/samples/epoch_001.txt"), sample);
+  const std::string shown = sample.substr(0, sample.find('\n'));
+  EXPECT_THAT(finished.out, HasSubstr(shown));
+}
+
+// A conversation of bytes: a message of one letter has 51 with its template, and the context 128.
+TEST_F(LanguageVerbs, ChatOutlivesAFullContext) {
+  ASSERT_EQ(done({"train", "tiny.toml", "--name", "chat", "--context", "128", "--max-steps", "3",
+                  "--quiet"}),
+            "");
+  fs::copy_file(fs::path(TRESTLE_SOURCE_DIR) / "tests/golden/tokens/chat/chatml.jinja",
+                folder_ / "runs/chat/tokenizer/chat_template.jinja");
+  const Finished talk =
+      run({"generate", "runs/chat", "--chat", "--tokens", "8", "--json", "--prompt", "a",
+           "--prompt", "b", "--prompt", std::string(100, 'c'), "--prompt", "d"});
+  EXPECT_EQ(talk.code, 0) << talk.err;
+  std::vector<std::string> prompts;
+  for (const std::string& line : split(talk.out, '\n'))
+    if (!line.empty()) prompts.push_back(Json::parse(line)["prompt"]);
+  EXPECT_EQ(prompts, (std::vector<std::string>{"a", "b", "d"}));
+  EXPECT_THAT(talk.err,
+              AllOf(HasSubstr("the model no longer sees the oldest 1 message and the answers"),
+                    HasSubstr("the message is left out: with its template it has 150 tokens, and "
+                              "the model's context 128")));
 }
 
 TEST_F(LanguageVerbs, EvaluatePrintsPerplexityOfText) {

@@ -1,7 +1,10 @@
 #include "trestle/models/transformer/block.h"
-#include "trestle/nn/keyed_dropout.h"
+
+#include <ATen/ops/arange.h>
 
 #include <cmath>
+
+#include "trestle/nn/keyed_dropout.h"
 
 namespace trestle::models {
 
@@ -19,6 +22,11 @@ BlockImpl::BlockImpl(const TransformerConfig& config, AttentionCore core,
 }
 
 at::Tensor BlockImpl::forward(const at::Tensor& x, std::optional<at::Tensor> places) {
+  if (cache && !(places && places->defined())) {
+    const at::Tensor positions = at::arange(cache->tokens, cache->tokens + x.size(1),
+                                            x.options().dtype(at::kLong).requires_grad(false));
+    return extend(x, attention->rotation(positions), {}, *cache);
+  }
   const auto dropped = [this](const at::Tensor& y) {
     return nn::keyed_dropout(y, dropout, is_training());
   };

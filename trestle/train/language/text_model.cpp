@@ -54,16 +54,21 @@ nn::Layers empty_layers(TextModel& model, const TextModelOptions& options,
 // embedding, which is moved last.
 void place(const nn::Layers& layers, const std::vector<Device>& devices) {
   if (devices.empty()) return;
+  const at::NoGradGuard no_grad;  // errors of devices then have no advice for training
   const nn::Graph graph = layers.graph();
   const std::size_t count = graph.layers.size();
   for (std::size_t i = count; i-- > 0;)
     graph.layers[i].to(devices[i * devices.size() / count].torch);
 }
 
+constexpr const char* other_config_hint =
+    "The model's config is not that of its weights: one of the two files was replaced or damaged.";
+
 void load_public(TextModel& model, models::PublicNames names, const TextModelOptions& options) {
   const NamedTensors ours = model.layers.named_parameters();
   if (int8(options)) {
-    load_transformer_weights(model.config, ours, model.weights, {});
+    load_transformer_weights(model.config, ours, model.weights,
+                             {.mismatch_hint = other_config_hint});
     return;
   }
   checkpoint::load_weights(models::public_views(model.config, names, ours), model.weights,
@@ -71,7 +76,8 @@ void load_public(TextModel& model, models::PublicNames names, const TextModelOpt
                                 [&](const std::string& name) {
                                   return models::canonical_name(model.config, names, name);
                                 },
-                            .memory = checkpoint::LoadMemory::Mapped});
+                            .memory = checkpoint::LoadMemory::Mapped,
+                            .mismatch_hint = other_config_hint});
   if (names == models::PublicNames::Gguf) models::rotary_rows_from_gguf(model.config, ours);
 }
 
@@ -96,7 +102,8 @@ TextModel open_run(const fs::path& path, const TextModelOptions& options) {
   model.layers = empty_layers(model, options, frozen_type(recipe));
   load_transformer_weights(model.config, model.layers.named_parameters(), model.weights,
                            {.rename = [](const std::string& name) { return name; },
-                            .memory = checkpoint::LoadMemory::Mapped});
+                            .memory = checkpoint::LoadMemory::Mapped,
+                            .mismatch_hint = other_config_hint});
   if (fs::is_directory(path / "tokenizer")) {
     model.tokenizer = tokens::open_saved_tokenizer(path / "tokenizer");
     model.tokenizer_files = path / "tokenizer";
