@@ -6,14 +6,17 @@
 
 namespace trestle::models {
 
-HeadImpl::HeadImpl(const TransformerConfig& config, const Drawn& drawn) {
+HeadImpl::HeadImpl(const TransformerConfig& config, const Drawn& drawn)
+    : vocabulary(config.vocabulary) {
   // A tied weight is replaced by the embedding's table: its memory is never touched.
   weight = register_parameter(
-      "weight", config.tied_head ? at::empty({config.vocabulary, config.width}, drawn.type)
-                                 : draw_normal(drawn, "weight", {config.vocabulary, config.width},
-                                               config.initial_deviation));
+      "weight", config.tied_head ? at::empty({table_rows(config), config.width}, drawn.type)
+                                 : draw_table(drawn, "weight", config));
 }
 
-at::Tensor HeadImpl::forward(const at::Tensor& x) { return product(x, weight); }
+at::Tensor HeadImpl::forward(const at::Tensor& x) {
+  const at::Tensor scores = product(x, weight);
+  return weight.size(0) == vocabulary ? scores : scores.narrow(-1, 0, vocabulary);
+}
 
 }  // namespace trestle::models

@@ -9,13 +9,15 @@
 namespace trestle::models {
 
 // Vectors [..., width] to scores [..., vocabulary], without a bias. In a model with a tied head the
-// weight is the embedding's table.
+// weight is the embedding's table. Padded rows give no scores: a loss, a choice of the next token
+// and a check of targets see the tokens alone, as if the score of a padded row were -inf.
 struct HeadImpl : torch::nn::Module {
   HeadImpl(const TransformerConfig& config, const Drawn& drawn);
 
   at::Tensor forward(const at::Tensor& x);
 
-  at::Tensor weight;  // [vocabulary, width]
+  at::Tensor weight;  // [table_rows(config), width]
+  std::int64_t vocabulary;
 };
 TORCH_MODULE(Head);
 
