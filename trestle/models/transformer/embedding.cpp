@@ -45,9 +45,7 @@ void check_places(const at::Tensor& places, std::int64_t context) {
 TokenEmbeddingImpl::TokenEmbeddingImpl(const TransformerConfig& given, const Drawn& drawn,
                                        at::ScalarType output)
     : config(given), type(output), follows_weights(output == drawn.type) {
-  tokens = register_parameter(
-      "tokens",
-      draw_normal(drawn, "tokens", {config.vocabulary, config.width}, config.initial_deviation));
+  tokens = register_parameter("tokens", draw_table(drawn, "tokens", config));
   if (config.style != TransformerConfig::Style::Gpt2) return;
   positions = register_parameter(
       "positions",

@@ -12,8 +12,8 @@
 
 namespace trestle::models {
 
-// Ids to vectors: the table "tokens" [vocabulary, width], and for Gpt2 the table "positions"
-// [context, width] of learned positions.
+// Ids to vectors: the table "tokens" [table_rows(config), width], and for Gpt2 the table
+// "positions" [context, width] of learned positions.
 struct TokenEmbeddingImpl : torch::nn::Module {
   // The tables have the type of `drawn`, the output `type`.
   TokenEmbeddingImpl(const TransformerConfig& config, const Drawn& drawn, at::ScalarType type);

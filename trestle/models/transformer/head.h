@@ -9,7 +9,8 @@
 namespace trestle::models {
 
 // Vectors [..., width] to scores [..., vocabulary], without a bias. In a model with a tied head the
-// weight is the embedding's table.
+// weight is the embedding's table. Padded rows give no scores: a loss, a choice of the next token
+// and a check of targets see the tokens alone, as if the score of a padded row were -inf.
 struct HeadImpl : torch::nn::Module {
   HeadImpl(const TransformerConfig& config, const Drawn& drawn);
 
@@ -20,8 +21,9 @@ struct HeadImpl : torch::nn::Module {
   // stays as it is, because a tied one is the embedding's table.
   void round_to_int8();
 
-  at::Tensor weight;        // [vocabulary, width]
-  at::Tensor rows, scales;  // after round_to_int8()
+  at::Tensor weight;  // [table_rows(config), width]
+  std::int64_t vocabulary;
+  at::Tensor rows, scales;  // [vocabulary, width] and [vocabulary], after round_to_int8()
 };
 TORCH_MODULE(Head);
 

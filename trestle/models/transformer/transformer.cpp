@@ -26,6 +26,7 @@ void check(const TransformerConfig& config, const TransformerOptions& options) {
   std::vector<std::string> faults;
   for (const auto& [name, size] :
        {std::pair<const char*, std::int64_t>{"vocabulary", config.vocabulary},
+        {"vocabulary_multiple", config.vocabulary_multiple},
         {"context", config.context},
         {"width", config.width},
         {"layers", config.layers},
