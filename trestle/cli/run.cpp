@@ -80,8 +80,7 @@ std::optional<Bytes> failed_allocation(const std::string& message) {
 std::string advice_on_memory(const std::string& verb) {
   if (verb == "generate")
     return "Use --precision bf16 or int8, a smaller --batch, shorter prompts, fewer --tokens, or a "
-           "smaller "
-           "model.";
+           "smaller model.";
   if (verb == "evaluate") return "Use a smaller --batch, or for a language model --precision bf16.";
   if (verb == "data") return "For data synthesize, use a smaller --count.";
   if (verb == "train" || verb == "sweep" || verb == "levels" || verb == "balance")
