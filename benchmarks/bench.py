@@ -49,10 +49,23 @@ class Bench:
                    *self.tiny("--width", "4", "--batch", "4", "--rows", "32", "--columns", "32")]
         return lambda: step_seconds(run(name, command))
 
+    def has(self, package):
+        """Whether the peers' Python has this package."""
+        look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec('{package}') is None)"
+        return subprocess.run([self.arguments.python, "-c", look]).returncode == 0
+
+    def steps(self, *words):
+        """Runs one program, and returns the medians of its steps."""
+        return step_seconds(run(Path(words[0]).name, [*words, "--steps", self.arguments.steps]))
+
     def row(self, what, ours, theirs, target=None, ratio=None, digits=3):
         """`ours` and `theirs` have a number for each round."""
         self.rows.append({"what": what, "ours": spread(ours), "theirs": spread(theirs),
                           "ratio": ratio or quotients(ours, theirs), "target": target, "digits": digits})
+
+    def compare_one(self, results, what, ours, theirs, key, target=None, digits=3):
+        """Adds the row of one measurement of two programs."""
+        self.row(what, best(results, ours, key), best(results, theirs, key), target, digits=digits)
 
     def compare(self, results, what, ours, theirs, target=None, gradients=True):
         """Adds rows for two programs, or for the best of several on each side: a step, and a step without the optimizer."""

@@ -56,6 +56,39 @@ at::Tensor counting(const Sizes& shape, at::ScalarType type) {
   return torch::arange(elements_of(shape)).remainder(97).to(type).view(shape);
 }
 
+// Rows 5 and 6 of the table are padding, on disk and in its optimizer's state.
+TEST_F(Checkpoints, LeaveOutPaddedRowsAndReadThemAsZeros) {
+  const at::Tensor table = torch::arange(21, at::kFloat).view({7, 3});
+  const at::Tensor other = torch::ones({7, 3});
+  const TensorGroups all = {
+      {"weights",
+       {{"table", table.narrow(0, 0, 4), {0, 0}, {7, 3}},
+        {"table", table.narrow(0, 4, 2), {4, 0}, {7, 3}},
+        {"table", table.narrow(0, 6, 1), {6, 0}, {7, 3}},
+        {"other", other}}},
+      {"optimizer", {{"table.square_avg", table + 1}, {"table.step", torch::tensor(3)}}}};
+  const PaddedRows five = {{"table", {.saved = 5, .in_model = 7}}};
+  write_checkpoint(folder_, without_padding(all, five), "{}");
+  EXPECT_EQ(CheckpointFolder(folder_).tensors("weights")[0].shape, (Sizes{5, 3}));
+  EXPECT_TRUE(
+      at::equal(CheckpointFolder(folder_).read("weights").at(0).second, table.narrow(0, 0, 5)));
+  for (const std::int64_t rows : {5, 6, 9}) {
+    const CheckpointFolder saved(folder_, {{"table", {.saved = 5, .in_model = rows}}});
+    at::Tensor expected = torch::zeros({rows, 3});
+    expected.narrow(0, 0, 5).copy_(table.narrow(0, 0, 5));
+    EXPECT_EQ(saved.tensors("weights")[0].shape, (Sizes{rows, 3}));
+    EXPECT_TRUE(at::equal(saved.read("weights").at(0).second, expected));
+    at::Tensor last = torch::full({2, 3}, 7.0);  // partly or wholly padding
+    saved.read("weights", {{"table", last, {rows - 2, 0}}});
+    EXPECT_TRUE(at::equal(last, expected.narrow(0, rows - 2, 2)));
+    const NamedTensors state = saved.read("optimizer");
+    EXPECT_TRUE(at::equal(state.at(0).second.narrow(0, 0, 5), table.narrow(0, 0, 5) + 1));
+    EXPECT_EQ(state.at(0).second.narrow(0, 5, rows - 5).abs().sum().item<float>(), 0);
+    EXPECT_EQ(state.at(1).second.item<std::int64_t>(), 3);
+    EXPECT_TRUE(at::equal(saved.read("weights").at(1).second, other));
+  }
+}
+
 at::Tensor part_of(const at::Tensor& whole, const Box& box) {
   at::Tensor part = whole;
   for (std::size_t d = 0; d < box.sizes.size(); ++d)

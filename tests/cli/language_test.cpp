@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"
@@ -13,6 +16,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
@@ -103,13 +107,110 @@ TEST_F(LanguageVerbs, TextsArePrintedInTheOrderOfTheirPrompts) {
   EXPECT_THAT(both.out, ::testing::StartsWith("The ships"));
 }
 
+TEST_F(LanguageVerbs, Int8WeightsWriteAndAreEvaluated) {
+  const Json exact = json_lines({"evaluate", "runs/tiny", "--text", "sea.txt", "--json"})[0];
+  const Json rounded = json_lines(
+      {"evaluate", "runs/tiny", "--text", "sea.txt", "--json", "--precision", "int8"})[0];
+  const double loss = exact["loss"], with_int8 = rounded["loss"];
+  EXPECT_NE(loss, with_int8);
+  EXPECT_NEAR(loss, with_int8, 0.02 * loss);
+  const auto answer = [](const char* devices) {
+    return json_lines({"generate", "runs/tiny", "--prompt", "The", "--greedy", "--tokens", "20",
+                       "--precision", "int8", "--devices", devices, "--json"})[0]["text"]
+        .get<std::string>();
+  };
+  EXPECT_THAT(answer("cpu"), HasSubstr("sea is wide"));
+  EXPECT_EQ(answer("virtual:2"), answer("cpu"));
+  refused({"generate", "runs/tiny", "--prompt", "The", "--precision", "int4"}, "int8");
+  refused({"evaluate", "runs/tiny", "--text", "sea.txt", "--precision", "fp16"},
+          "--precision fp16 is not one of fp32, bf16 and int8");
+}
+
 TEST_F(LanguageVerbs, GenerateRefusesWhatHasNoEffect) {
   refused({"generate", "runs/tiny", "--prompt", "a", "--prompt", ""}, "--prompt");
   refused({"generate", "runs/tiny", "--prompt", "a", "--prompt", std::string(32, 'x')},
           "prompt 2 of 2 has 32 tokens");
   refused({"generate", "runs/tiny", "--ids", "5", "--batch", "2"}, "--batch has no effect");
+  refused({"generate", "runs/tiny", "--ids", "5", "--devices", "virtual:1x16KiB"},
+          "Use smaller batches, more devices, or a larger budget");
   refused({"generate", "runs/tiny", "--chat", "--prompts", "prompts.txt"},
           "--prompts has no effect");
+}
+
+// A copy of the run, to be damaged.
+class DamagedRun : public LanguageVerbs {
+ protected:
+  void SetUp() override {
+    LanguageVerbs::SetUp();
+    fs::copy(folder_ / "runs/tiny", run_, fs::copy_options::recursive);
+  }
+  const fs::path run_ = folder_ / "runs/damaged";
+};
+
+TEST_F(DamagedRun, ErrorsBeginALineBehindAPrompt) {
+  std::string weights = read_file(run_ / "best.safetensors");
+  std::uint64_t header = 0;
+  std::memcpy(&header, weights.data(), sizeof header);
+  std::fill(weights.begin() + static_cast<std::ptrdiff_t>(8 + header), weights.end(), '\xff');
+  write_file(run_ / "best.safetensors", weights);  // each number is NaN
+  const Finished failed = run({"generate", "runs/damaged", "--prompt", "The ships"});
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_EQ(failed.out, "The ships\n");
+  EXPECT_THAT(failed.err, ::testing::StartsWith("trestle: the score of token 0 is "));
+}
+
+TEST_F(DamagedRun, MissingBestWeightsNameTheLastOnes) {
+  fs::remove(run_ / "best.safetensors");
+  const std::vector<std::string> words = {"generate", "runs/damaged", "--ids", "5"};
+  refused(words, "--checkpoint last");
+  fs::remove_all(run_ / "last");
+  EXPECT_THAT(run(words).err, Not(HasSubstr("--checkpoint last")));
+}
+
+TEST_F(DamagedRun, WeightsOfAnotherConfigHaveNoAdviceForTraining) {
+  Json config = Json::parse(read_file(run_ / "config.json"));
+  config["num_hidden_layers"] = 3;
+  write_file(run_ / "config.json", config.dump());
+  const Finished failed = run({"generate", "runs/damaged", "--ids", "5"});
+  EXPECT_THAT(failed.err,
+              AllOf(HasSubstr("config is not that of its weights"), Not(HasSubstr("strict"))));
+}
+
+TEST_F(LanguageVerbs, CountWithoutRandomOrderIsRefused) {
+  refused({"train", "tiny.toml", "--name", "counted", "--order", "windows"},
+          "'count' = 800 in [data] has no effect with order = \"windows\"");
+  EXPECT_FALSE(fs::exists(folder_ / "runs/counted"));
+}
+
+TEST_F(LanguageVerbs, RanksWriteTheSampleOfOneProcess) {
+  const std::string sample = read_file(folder_ / "runs/tiny/samples/epoch_001.txt");
+  const Finished finished =
+      run({"train", "tiny.toml", "--name", "on_ranks", "--ranks", "2", "--balance", "2,3"});
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  EXPECT_EQ(read_file(folder_ / "runs/on_ranks/samples/epoch_001.txt"), sample);
+  const std::string shown = sample.substr(0, sample.find('\n'));
+  EXPECT_THAT(finished.out, HasSubstr(shown));
+}
+
+// A conversation of bytes: a message of one letter has 51 with its template, and the context 128.
+TEST_F(LanguageVerbs, ChatOutlivesAFullContext) {
+  ASSERT_EQ(done({"train", "tiny.toml", "--name", "chat", "--context", "128", "--max-steps", "3",
+                  "--quiet"}),
+            "");
+  fs::copy_file(fs::path(TRESTLE_SOURCE_DIR) / "tests/golden/tokens/chat/chatml.jinja",
+                folder_ / "runs/chat/tokenizer/chat_template.jinja");
+  const Finished talk =
+      run({"generate", "runs/chat", "--chat", "--tokens", "8", "--json", "--prompt", "a",
+           "--prompt", "b", "--prompt", std::string(100, 'c'), "--prompt", "d"});
+  EXPECT_EQ(talk.code, 0) << talk.err;
+  std::vector<std::string> prompts;
+  for (const std::string& line : split(talk.out, '\n'))
+    if (!line.empty()) prompts.push_back(Json::parse(line)["prompt"]);
+  EXPECT_EQ(prompts, (std::vector<std::string>{"a", "b", "d"}));
+  EXPECT_THAT(talk.err,
+              AllOf(HasSubstr("the model no longer sees the oldest 1 message and the answers"),
+                    HasSubstr("the message is left out: with its template it has 150 tokens, and "
+                              "the model's context 128")));
 }
 
 TEST_F(LanguageVerbs, EvaluatePrintsPerplexityOfText) {
@@ -251,6 +352,49 @@ TEST_F(LanguageVerbs, TokenizersAreTrainedFromTextsIntoJson) {
   EXPECT_EQ(done({"text", "train-tokenizer", "pairs.jsonl", "--prompt-key", "prompt",
                   "--vocabulary", "260", "--out", "own.json"}),
             "");
+}
+
+// A tokenizer with new tokens, a training from weights of the old ones, and its text.
+TEST_F(LanguageVerbs, ModelGrowsByTheTokensThatPrepareAdds) {
+  ASSERT_EQ(
+      done({"text", "train-tokenizer", "sea.txt", "--vocabulary", "280", "--out", "small.json"}),
+      "");
+  write_file(folder_ / "calls.txt", read_file(folder_ / "sea.txt") + "call <|tool|> now\n");
+  ASSERT_EQ(done({"text", "prepare", "sea.txt", "--tokenizer", "small.json", "--out", "small"}),
+            "");
+  ASSERT_EQ(done({"train", "tiny.toml", "--tokens", "small", "--name", "small", "--quiet"}), "");
+  const std::vector<std::string> prepare = {
+      "text",        "prepare",  "calls.txt",   "--tokenizer", "small.json",
+      "--add-token", "<|tool|>", "--add-token", "<|user|>",    "--add-special",
+      "<|stop|>",    "--out",    "calls",       "--json"};
+  const auto prepared = json_lines(prepare);
+  const std::int64_t known = prepared[0]["vocabulary"].get<std::int64_t>() - 3;
+  const std::string vocabulary = std::to_string(known + 3);
+  std::vector<std::string> grow = {
+      "train",  "tiny.toml", "--tokens",  "calls",
+      "--name", "grown",     "--weights", "runs/small/best.safetensors"};
+  refused(grow, "vocabulary = " + vocabulary);
+  grow.insert(grow.end(), {"--vocabulary", vocabulary, "--vocabulary-multiple", "64"});
+  const Finished grown = run(grow);
+  EXPECT_EQ(grown.code, 0) << grown.err;
+  EXPECT_THAT(grown.out, HasSubstr("3 tokens that the weights do not have"));
+  // The greedy answer has no id of the 64-row padding, and the new token is one id.
+  const auto made = json_lines({"generate", "runs/grown", "--prompt", "call <|tool|>", "--tokens",
+                                "12", "--greedy", "--json"});
+  for (const auto& id : made[0]["ids"]) EXPECT_LT(id.get<std::int64_t>(), known + 3);
+  EXPECT_EQ(done({"generate", "runs/grown", "--ids", std::to_string(known + 2), "--tokens", "2"}),
+            "");
+  refused({"generate", "runs/grown", "--ids", vocabulary, "--tokens", "2"},
+          "the model has the ids 0 to " + std::to_string(known + 2));
+  ASSERT_EQ(done({"export", "runs/grown", "--out", "grown", "--names", "hugging_face"}), "");
+  EXPECT_EQ(Json::parse(read_file(folder_ / "grown/config.json"))["vocab_size"], known + 3);
+  EXPECT_THAT(read_file(folder_ / "grown/tokenizer.json"), HasSubstr("<|tool|>"));
+  grow.back() = "1";
+  grow.insert(grow.end(), {"--adapter-rank", "2", "--overwrite"});
+  grow.pop_back();
+  refused(grow, "modules_to_save");
+  refused({"text", "prepare", "sea.txt", "--add-token", "<|x|>", "--out", "none"},
+          "byte-level BPE");
 }
 
 TEST_F(LanguageVerbs, PrepareTellsOfWhatAModelCannotLearn) {

@@ -35,6 +35,7 @@ build(core)
 run(${WORK}/core/idle)
 if(TORCH)
   run(${WORK}/elsewhere/bin/trestle doctor)
+  run(${WORK}/elsewhere/bin/trestle recipe smollm_finetune)  # the installed one
   build(project)
   run(${WORK}/project/train)
   run(${WORK}/project/loader)

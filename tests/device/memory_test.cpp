@@ -56,7 +56,7 @@ TEST_F(BudgetTest, OutOfMemoryReportsDeviceLayerAndBytes) {
   EXPECT_THAT(out_of_memory([&] {
                 torch::empty({200, 1000}, options());
               }),
-              HasSubstr("Use smaller batches, more stages"));
+              HasSubstr("Use smaller batches, more devices"));
   const auto report = last_out_of_memory(device_);
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->device, device_);

@@ -84,6 +84,15 @@ extern const at::Tensor ids;
 #include "trestle/nn/layers.h"
 extern const TransformerConfig config;
 extern const nn::Layers net;
+// [trestle/models/transformer/vocabulary.h]
+#include "trestle/models/transformer/public_weights.h"
+extern const TransformerConfig config;
+extern const nn::Layers net;
+// [trestle/checkpoint/padded_rows.h]
+#include "trestle/nn/layers.h"
+extern const nn::Layers net;
+// [trestle/tokens/add_tokens.h]
+#include "trestle/tokens/open_tokenizer.h"
 // [trestle/launch/run_as_ranks.h]
 int train();
 // [trestle/comm/rank_error.h]

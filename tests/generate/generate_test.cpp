@@ -1,9 +1,11 @@
 #include "trestle/generate/generate.h"
 
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <set>
+#include <string_view>
 
 #include "trestle/base/error.h"
 #include "trestle/device/device.h"
@@ -116,6 +118,17 @@ TEST_P(Generation, SlidesBehindTheEndOfTheContext) {
   EXPECT_EQ(batch[0].ids, generate(model, {5}, {.most_tokens = 60, .slide = true}).ids);
 }
 
+// They are ordinary tensors, although the model computed them without autograd's books.
+TEST_P(Generation, ScoresMayBeChangedAndDifferentiated) {
+  auto state = model.begin();
+  for (at::Tensor scores : {model.extend(state, prompt), model.all_scores(prompt)}) {
+    scores.div_(2);
+    scores.requires_grad_();
+    scores.square().sum().backward();
+    EXPECT_TRUE(at::allclose(scores.grad(), 2 * scores.detach()));
+  }
+}
+
 // One text is continued in two ways.
 TEST_P(Generation, CopiesOfAStateAreIndependent) {
   const auto expect = [&](const at::Tensor& scores, const std::vector<std::int64_t>& ids) {
@@ -128,6 +141,67 @@ TEST_P(Generation, CopiesOfAStateAreIndependent) {
   expect(model.extend(other, {5}), {1, 2, 3, 5});
   expect(model.extend(one, {6}), {1, 2, 3, 4, 6});
   expect(model.extend(other, {7}), {1, 2, 3, 5, 7});
+}
+
+// Counts the tokens that an embedding takes.
+class EmbeddedTokens {
+ public:
+  EmbeddedTokens() {
+    count = 0;
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& call)
+                                       -> std::unique_ptr<at::ObserverContext> {
+          if (std::string_view(call.name()) == "aten::embedding")
+            count += call.inputs()[1].toTensor().numel();
+          return nullptr;
+        }).needsInputs(true));
+  }
+  ~EmbeddedTokens() { at::removeCallback(handle_); }
+  EmbeddedTokens(const EmbeddedTokens&) = delete;
+  EmbeddedTokens& operator=(const EmbeddedTokens&) = delete;
+  static inline std::int64_t count = 0;
+
+ private:
+  at::CallbackHandle handle_;
+};
+
+TEST_P(Generation, TextsOfAGroupShareTheirBeginWithTheSameNumbers) {
+  const std::vector<std::int64_t> begin = {3, 17, 42, 8, 8, 1, 30, 2, 9, 4, 4, 6, 20, 21, 22};
+  const auto text = [&](std::size_t from, std::vector<std::int64_t> more) {
+    LanguageModel::Continuation one{
+        {begin.begin() + static_cast<std::ptrdiff_t>(from), begin.end()},
+        static_cast<std::int64_t>(begin.size() - from)};
+    one.ids.insert(one.ids.end(), more.begin(), more.end());
+    return one;
+  };
+  // A long begin, a group of one text, one whose texts begin differently, one that fills the
+  // context, and one that is scored from its second token on.
+  const std::vector<std::vector<LanguageModel::Continuation>> groups = {
+      {text(0, {5}), text(0, {5, 6, 7}), text(0, {49, 1, 2, 3, 4})},
+      {text(4, {7, 7})},
+      {text(3, {1, 2}), text(5, {1, 2, 3})},
+      {},
+      {text(0, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), text(0, {1})},
+      {{.ids = {2, 3}, .first = 1}, {.ids = {2, 3, 4, 5}, .first = 1}}};
+  std::vector<LanguageModel::Continuation> texts;
+  for (const auto& group : groups) texts.insert(texts.end(), group.begin(), group.end());
+  const auto expected = model.log_probabilities(texts);
+  const auto actual = model.log_probabilities_of_groups(groups);
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(actual[i].size(), expected[i].size()) << i;
+    for (std::size_t j = 0; j < expected[i].size(); ++j)
+      EXPECT_NEAR(actual[i][j], expected[i][j], 1e-4) << i << " " << j;
+  }
+  EXPECT_TRUE(model.log_probabilities_of_groups({}).empty());
+
+  const EmbeddedTokens counted;
+  model.log_probabilities_of_groups({groups[0]});
+  // 14 of the begin once, and for each text its rest with the begin's last token, padded to 5; the
+  // learned positions are embedded too.
+  const std::int64_t tables = GetParam() == Style::Gpt2 ? 2 : 1;
+  EXPECT_LE(EmbeddedTokens::count, tables * (14 + 3 * 5));
+  EXPECT_GE(EmbeddedTokens::count, 14 + 3 * 5);
 }
 
 TEST_P(Generation, RefusesStatesAndConfigsOfOtherModels) {

@@ -1,9 +1,11 @@
 #include "trestle/models/transformer/int8_rows.h"
 
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "trestle/models/transformer/adapters.h"
+#include "trestle/models/transformer/product.h"
 #include "trestle/models/transformer/transformer.h"
 
 namespace trestle::models {
@@ -41,6 +43,75 @@ TEST(Int8RowsOfMatrix, ProductAndItsGradientAreThoseOfTheMatrix) {
                                 torch::autograd::grad({plain}, {x}, {gradient})[0], tolerance,
                                 tolerance));
   }
+}
+
+// Vectors without a gradient are rounded to 16 bits; the oracle is the exact sum in doubles.
+TEST(Int8RowsOfMatrix, FewVectorsAreMultipliedByTheNumbersThemselves) {
+  torch::manual_seed(2);
+  const at::NoGradGuard no_grad;
+  for (const std::int64_t inputs : {1, 5, 16, 31, 48, 577, 9000})
+    for (const std::int64_t count : {1, 3, 16, 17})
+      for (const at::ScalarType type : {torch::kFloat, torch::kBFloat16}) {
+        SCOPED_TRACE(testing::Message() << count << " vectors of " << inputs << " " << type);
+        const Int8Rows rows = to_int8_rows(torch::randn({7, inputs}));
+        // Rows of another tensor, not contiguous, of very different sizes; one row is zero.
+        at::Tensor x = torch::randn({inputs, count}).t().to(type);
+        x.mul_(torch::logspace(-20, 20, count).unsqueeze(1));
+        if (count > 1) x[1].zero_();
+        const at::Tensor matrix = rows.rows.to(torch::kDouble) * rows.scales.unsqueeze(1);
+        const at::Tensor exact = torch::linear(x.to(torch::kDouble), matrix);
+        const at::Tensor sizes = torch::linear(x.to(torch::kDouble).abs(), matrix.abs());
+        const at::Tensor ours = product(x, rows);
+        ASSERT_EQ(ours.sizes(), exact.sizes());
+        EXPECT_EQ(ours.scalar_type(), type);
+        // Half a unit of the largest number, for each weight; and the rounding of the result.
+        const double unit = inputs > 4000 ? 1.0 / 14000 : 1.0 / 32000;
+        const at::Tensor largest = x.to(torch::kDouble).abs().amax(1, true);
+        const at::Tensor bound = largest * matrix.abs().sum(1) * (unit / 2) +
+                                 sizes * (type == torch::kFloat ? 1e-6 : 0.01);
+        EXPECT_TRUE(((ours.to(torch::kDouble) - exact).abs() <= bound).all().item<bool>());
+      }
+}
+
+TEST(Int8RowsOfMatrix, LargestNumbersOfFewVectorsDoNotOverflow) {
+  const at::NoGradGuard no_grad;
+  for (const std::int64_t inputs : {4096, 100'000}) {
+    const Int8Rows rows{.rows = torch::full({2, inputs}, -127, torch::kChar),
+                        .scales = torch::tensor({1.0F, 0.5F})};
+    const at::Tensor ours = product(torch::full({1, inputs}, -3.0F), rows);
+    const auto sum = 3.0 * 127 * static_cast<double>(inputs);
+    EXPECT_NEAR(ours[0][0].item<double>(), sum, 1e-5 * sum);
+    EXPECT_NEAR(ours[0][1].item<double>(), sum / 2, 1e-5 * sum);
+  }
+}
+
+// Which instructions compute it depends on the processor and on the number of vectors.
+TEST(Product, Bf16WeightsGiveRoundedExactSumsInInferenceMode) {
+  torch::manual_seed(3);
+  const at::Tensor weight = torch::randn({9, 200}).to(torch::kBFloat16), bias = torch::randn({9});
+  for (const std::int64_t count : {1, 16, 17, 40})
+    for (const at::ScalarType type : {torch::kFloat, torch::kBFloat16}) {
+      const at::Tensor x = torch::randn({count, 200}).to(type);
+      const at::Tensor exact =
+          torch::linear(x.to(torch::kBFloat16).to(torch::kDouble), weight.to(torch::kDouble),
+                        bias.to(torch::kBFloat16).to(torch::kDouble));
+      const c10::InferenceMode inference;
+      const at::Tensor ours = product(x, weight, bias.to(torch::kBFloat16));
+      EXPECT_EQ(ours.scalar_type(), type);
+      EXPECT_TRUE(torch::allclose(ours.to(torch::kDouble), exact, 0.01, 0.1)) << count;
+    }
+}
+
+TEST(Int8RowsOfMatrix, AVectorThatIsNotFiniteGivesNaN) {
+  const at::NoGradGuard no_grad;
+  const Int8Rows rows = to_int8_rows(torch::randn({4, 20}));
+  at::Tensor x = torch::randn({3, 20});
+  const at::Tensor without = product(x, rows);
+  x[1][7] = std::numeric_limits<float>::infinity();
+  x[2][0] = std::numeric_limits<float>::quiet_NaN();
+  const at::Tensor ours = product(x, rows);
+  EXPECT_TRUE(torch::equal(ours[0], without[0]));
+  EXPECT_TRUE(ours.slice(0, 1).isnan().all().item<bool>());
 }
 
 // The oracle's projections are libtorch's products with the matrices in fp32.

@@ -167,6 +167,23 @@ TEST(Recipe, RejectsTextThatIsNotUtf8) {
   EXPECT_EQ(parse_recipe(to_toml(recipe), "my.toml").data.images, "b\xc3\xa4r");
 }
 
+TEST(Recipe, NamesTheFoldersInWhichItLooksForAName) {
+  std::string words;
+  try {
+    read_recipe("no_such_run");
+  } catch (const UsageError& error) {
+    words = error.what();
+  }
+  const auto here = std::filesystem::current_path();
+  EXPECT_NE(words.find("no_such_run.toml in " + here.string() + ","), std::string::npos) << words;
+  ASSERT_EQ(recipe_folders().size(), 3U);
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
+  const auto installed = program.parent_path().parent_path() / "share/trestle/recipes";
+  EXPECT_EQ(recipe_folders()[2], installed);
+  EXPECT_NE(words.find(", nor in " + installed.string()), std::string::npos) << words;
+  EXPECT_NE(words.find(", nor in " + (here / "recipes").string()), std::string::npos) << words;
+}
+
 TEST(Recipe, FlagsSetEveryField) {
   Recipe recipe = parse_recipe(small, "my.toml");
   set_field(recipe, "train.epochs", "3");

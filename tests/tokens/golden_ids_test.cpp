@@ -8,6 +8,7 @@
 #include "trestle/base/random.h"
 #include "trestle/tokens/open_tokenizer.h"
 #include "trestle/tokens/tokenizers/sentencepiece_tokenizer.h"
+#include "trestle/tokens/tokenizers/tokenizer_json.h"
 
 // The ids of Hugging Face's tokenizers and of sentencepiece.
 namespace trestle::tokens {
@@ -56,6 +57,20 @@ TEST_P(GoldenIds, AreTheSameInFourThreads) {
 INSTANTIATE_TEST_SUITE_P(Tokenizers, GoldenIds,
                          testing::Values("gpt2", "llama3", "smollm", "qwen2", "flags", "unknown"),
                          [](const auto& info) { return std::string(info.param); });
+
+// 60 sets of added tokens, some of which are the white space that others take.
+TEST(AddedTokens, ThatMeetHaveTheIdsOfHuggingFace) {
+  const nlohmann::json golden = golden_json("strips.json");
+  for (const nlohmann::json& one : golden["cases"]) {
+    nlohmann::json file = golden["tokenizer"];
+    file["added_tokens"] = one["added"];
+    const auto tokenizer = parse_tokenizer_json(file.dump(), "strips.json");
+    for (std::size_t i = 0; i < one["texts"].size(); ++i)
+      EXPECT_EQ(tokenizer->encode(one["texts"][i].get<std::string>(), Specials::Recognised),
+                one["ids"][i].get<std::vector<Id>>())
+          << one["texts"][i] << " with " << one["added"];
+  }
+}
 
 std::string random_text(Random* random) {
   std::string out;

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -460,6 +461,64 @@ TEST_F(Prepare, LeavesNothingBehindAfterAFailure) {
   const std::string words = refusal({file}, {});
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_THAT(words, AllOf(HasSubstr("train_000000.bin"), HasSubstr("larger")));
+}
+
+// A child that is killed in the middle leaves its partial folder; its parent still writes one.
+TEST_F(Prepare, RemovesThePartialFoldersOfKilledProcessesAlone) {
+  const std::string file = write("a.txt", "some text");
+  const auto entries = [&] {
+    return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
+  };
+  const auto prepare_killed = [&](const PrepareOptions& options) {
+    const pid_t child = fork();
+    if (child == 0) {
+      PrepareOptions dying = options;
+      dying.out = out;
+      dying.progress = [](auto, auto) {
+        raise(SIGKILL);
+        return true;
+      };
+      prepare({file}, tokenizer, dying);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status));
+  };
+  prepare_killed({});
+  EXPECT_GT(entries(), 1) << "nothing was left behind: the test tests nothing";
+  // While this process writes, another one is killed, and a third finishes.
+  bool first = true;
+  prepare({file}, tokenizer, {.out = out, .progress = [&](auto, auto) {
+                                if (!std::exchange(first, false)) return true;
+                                prepare_killed({});
+                                prepare({file}, tokenizer, {.out = folder / "out.2"});
+                                return true;
+                              }});
+  EXPECT_THAT(documents(), ElementsAre(ids_of("some tex")));
+  prepare({file}, tokenizer, {.out = out, .overwrite = Overwrite::Allow});
+  EXPECT_EQ(entries(), 3) << "in, out and out.2";
+}
+
+// A process was killed after it had moved the old content away.
+TEST_F(Prepare, RestoresOldContentThatWasMovedAway) {
+  const std::string file = write("a.txt", "some text");
+  prepare({file}, tokenizer, {.out = out});
+  fs::rename(out, folder / "out.4711.partial.old");
+  fs::create_directories(folder / "out.4711.partial");
+  std::string words;
+  try {
+    prepare({file}, tokenizer, {.out = out});
+  } catch (const UsageError& error) {
+    words = error.what();
+  }
+  EXPECT_THAT(words, HasSubstr("--overwrite"));
+  EXPECT_THAT(documents(), ElementsAre(ids_of("some tex")));
+  EXPECT_FALSE(fs::exists(folder / "out.4711.partial"));
+  // The new content has its place now, so the old one is removed.
+  fs::create_directories(folder / "out.4711.partial.old");
+  prepare({file}, tokenizer, {.out = out, .overwrite = Overwrite::Allow});
+  EXPECT_FALSE(fs::exists(folder / "out.4711.partial.old"));
 }
 
 TEST_F(Prepare, ReportsProgress) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/train/language_training.h"
+#include "trestle/generate/language_model.h"
 #include "trestle/train/dry_run.h"
 #include "trestle/train/language/model_flops.h"
 #include "trestle/train/language/text_model.h"
@@ -231,6 +232,57 @@ TEST_F(LanguageTraining, LeavesAModelThatWritesText) {
   EXPECT_EQ(model.tokenizer->encode("ab"), (std::vector<tokens::Id>{'a', 'b'}));
   const std::string sample = read_file(RunFolder{done.run_folder}.sample(1));
   EXPECT_GT(sample.size(), 4U);
+}
+
+// The oracle is the plain model with the weights that the int8 numbers stand for. Five ids take the
+// product of few vectors, twenty-five the matrices in fp32.
+TEST_F(LanguageTraining, Int8ModelsGiveTheScoresOfTheirRoundedWeights) {
+  for (const char* style : {"gpt2", "llama"}) {
+    recipe::Recipe recipe = language_recipe(style);
+    recipe.name += "_int8";
+    recipe.transformer.tied = "yes";
+    recipe.transformer.context = 32;
+    const fs::path run = train(recipe, {}).run_folder;
+    const TextModel whole = open_text_model(run);
+    models::TransformerConfig config = whole.config;
+    ASSERT_TRUE(config.tied_head);
+    config.tied_head = false;  // the rounded head is not the table
+    nn::Layers plain = models::transformer(config);
+    {
+      const torch::NoGradGuard no_grad;
+      std::map<std::string, at::Tensor> trained;
+      for (const auto& [name, tensor] : whole.layers.named_parameters()) trained[name] = tensor;
+      const auto rounded = [](const at::Tensor& matrix) {
+        const at::Tensor scale = matrix.abs().amax(1, true) / 127;
+        return (matrix / scale).round() * scale;
+      };
+      for (const auto& [name, tensor] : plain.named_parameters()) {
+        const bool head = name == "head.weight", table = name.starts_with("embed.");
+        at::Tensor value = trained.at(head ? "embed.tokens" : name);
+        if (head || table) value = value.to(at::kBFloat16).to(at::kFloat);
+        const bool block = name.starts_with("blocks.") && value.dim() == 2;
+        tensor.copy_(head || block ? rounded(value) : value);
+      }
+    }
+    const TextModel int8 = open_text_model(run, {.type = at::kChar});
+    generate::LanguageModel writer(int8.layers, int8.config);
+    std::vector<std::int64_t> ids;
+    for (int i = 0; i < 25; ++i) ids.push_back('a' + (i * 7) % 26);
+    const torch::NoGradGuard no_grad;
+    for (const std::size_t count : {5U, 25U}) {
+      const std::vector<std::int64_t> begin(ids.begin(), ids.begin() + count);
+      const at::Tensor wanted = plain.forward(torch::tensor(begin).unsqueeze(0)).squeeze(0);
+      const double size = wanted.abs().max().item<double>();
+      EXPECT_LT((writer.all_scores(begin) - wanted).abs().max().item<double>(), 2e-4 * size)
+          << style << " " << count;
+      EXPECT_GT((whole.layers.forward(torch::tensor(begin).unsqueeze(0)) - wanted)
+                    .abs()
+                    .max()
+                    .item<double>(),
+                1e-3 * size)
+          << "rounding to int8 must be visible here";
+    }
+  }
 }
 
 // Adapters alone are trained, from weights in a file; their frozen weights keep every bit.

@@ -6,7 +6,7 @@
 `<name>.json` is a tokenizer.json that Hugging Face's tokenizers trained, and `<name>.ids.json` has the ids of all strings
 of `strings.json`, once with special tokens as text and once with special tokens recognised. `gpt2/` is the tokenizer
 `gpt2.json` as vocab.json and merges.txt. `<name>.model` is a SentencePiece model with its ids. `trained.json` has texts and the tokens that
-a trainer learns from them. `utf8.json` has what
+a trainer learns from them. `strips.json` has added tokens that meet, and the ids of texts with them. `utf8.json` has what
 Python decodes from invalid UTF-8, as hexadecimal bytes.
 """
 
@@ -128,6 +128,36 @@ def make_trained():
         decoder.decode([a + b]) for a, b in json.loads(tokenizer.to_str())["model"]["merges"]]})
 
 
+# Added tokens that meet, where the white space that one takes is another one. Strings on which the package panics ("bad
+# split") are left out.
+def make_strips():
+    random.seed(1)
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {letter: i for i, letter in enumerate(letters)}
+    base, cases = None, []
+    for _ in range(60):
+        tokenizer = Tokenizer(models.BPE(vocab=dict(vocabulary), merges=[]))
+        tokenizer.pre_tokenizer = byte_level()
+        tokenizer.decoder = decoders.ByteLevel()
+        base = base or json.loads(tokenizer.to_str())
+        for text in random.sample(["<A>", "<B>", "\n", "\n\n", "a b", "<A>\n", " ", "  "], random.randint(2, 4)):
+            flags = {flag: random.random() < share for flag, share in
+                     (("single_word", 0.2), ("lstrip", 0.4), ("rstrip", 0.4), ("normalized", 0.3))}
+            token = AddedToken(text, **flags)
+            (tokenizer.add_special_tokens if random.random() < 0.5 else tokenizer.add_tokens)([token])
+        texts, ids = [], []
+        for _ in range(40):
+            text = "".join(random.choice(["<A>", "<B>", "\n", " ", "a", "b", " a b ", "\n\n", "\t"])
+                           for _ in range(random.randint(1, 8)))
+            try:
+                ids.append(tokenizer.encode(text, add_special_tokens=False).ids)
+                texts.append(text)
+            except BaseException as error:  # a panic of Rust is no Exception
+                assert "bad split" in str(error)
+        cases.append({"added": json.loads(tokenizer.to_str())["added_tokens"], "texts": texts, "ids": ids})
+    write("strips.json", {"tokenizer": base, "cases": cases})
+
+
 def invalid_utf8():
     cases = ["80", "bf", "c080", "c1bf", "c2", "c241", "e080af", "e0a0", "e28261", "e282", "eda080", "edbfbf", "eda080edb080",
              "f0808080", "f09f98", "f09f9861", "f09f", "f0", "f48fbfbf", "f4908080", "f5808080", "ff", "fe", "fffe41",
@@ -162,6 +192,7 @@ def main():
             (OUT / "gpt2" / "merges.txt").write_text("\n".join(merges) + "\n", encoding="utf-8")
     make_sentencepiece(texts)
     make_trained()
+    make_strips()
     (OUT / "version.txt").write_text(
         f"tokenizers {tokenizers.__version__}\nsentencepiece {sentencepiece.__version__}\n")
 

@@ -12,6 +12,7 @@
 
 #include "trestle/checkpoint/files/is_checkpoint.h"
 #include "trestle/checkpoint/files/save_ranks.h"
+#include "trestle/checkpoint/padded_rows.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/device/named_tensors.h"
 
@@ -81,7 +82,10 @@ class CheckpointFolder {
   // Reads the index and checks that its files exist. Throws FileError if there is no such folder;
   // FormatError for an invalid index and, with the file's name, for a file that is missing or has
   // another size.
-  explicit CheckpointFolder(const std::filesystem::path& folder);
+  //
+  // The tensors of `padding` that are saved without their padding are read as if they had been
+  // saved with it: shapes are those of the model, and the padded rows are zeros.
+  explicit CheckpointFolder(const std::filesystem::path& folder, const PaddedRows& padding = {});
 
   const std::filesystem::path& path() const;
   const std::string& state() const;  // JSON

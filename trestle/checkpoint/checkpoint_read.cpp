@@ -140,7 +140,24 @@ struct CheckpointFolder::Content {
   CheckpointIndex index;
   std::map<std::string, std::vector<StoredTensor>> tensors;
   std::map<std::string, std::unordered_map<std::string, const IndexedTensor*>> by_name;
+  PaddedRows padding;
   mutable VerifiedRecords verified;
+
+  // The files then have fewer rows than the tensors.
+  void add_padding() {
+    for (auto& [group, all] : index.groups)
+      for (IndexedTensor& tensor : all) {
+        const RowCounts* const rows = find_rows(padding, tensor.name);
+        if (rows && !tensor.shape.empty() && tensor.shape[0] == rows->saved)
+          tensor.shape[0] = rows->in_model;
+      }
+  }
+
+  // A tensor to be filled with what the files have.
+  at::Tensor unfilled(at::IntArrayRef sizes, const IndexedTensor& tensor) const {
+    const auto options = at::dtype(scalar_type(tensor.dtype));
+    return find_rows(padding, tensor.name) ? at::zeros(sizes, options) : at::empty(sizes, options);
+  }
 
   const IndexedTensor* find(const std::string& group, const std::string& name) const {
     const auto names = by_name.find(group);
@@ -173,10 +190,12 @@ struct CheckpointFolder::Content {
   }
 };
 
-CheckpointFolder::CheckpointFolder(const fs::path& folder) {
+CheckpointFolder::CheckpointFolder(const fs::path& folder, const PaddedRows& padding) {
   auto content = std::make_shared<Content>();
   content->path = files_folder(whole_folder(folder));
   content->index = read_index(content->path);
+  content->padding = padding;
+  content->add_padding();
   for (const auto& [group, tensors] : content->index.groups)
     for (const IndexedTensor& tensor : tensors) {
       content->tensors[group].push_back({tensor.name, scalar_type(tensor.dtype), tensor.shape});
@@ -224,8 +243,8 @@ StagedTensors CheckpointFolder::stage(const std::string& group,
   StagedTensors staged;
   std::vector<Wanted> fresh;
   for (const Wanted& one : wanted) {
-    const at::ScalarType type = scalar_type(content_->find(group, one.name)->dtype);
-    fresh.push_back({one.name, at::empty(one.into.sizes(), at::dtype(type)), one.offset});
+    const IndexedTensor& tensor = *content_->find(group, one.name);
+    fresh.push_back({one.name, content_->unfilled(one.into.sizes(), tensor), one.offset});
     staged.copies_.emplace_back(fresh.back().into, one.into);
   }
   fill(group, fresh);
@@ -258,7 +277,7 @@ NamedTensors CheckpointFolder::read(const std::string& group,
     if (tensor == nullptr)
       throw FormatError(text("its ", group, " have no '", shown(name), "'"),
                         {.file = content_->path.string()});
-    all.emplace_back(name, at::empty(tensor->shape, at::dtype(scalar_type(tensor->dtype))));
+    all.emplace_back(name, content_->unfilled(tensor->shape, *tensor));
     wanted.push_back({name, all.back().second});
   }
   fill(group, wanted);

@@ -51,21 +51,23 @@ std::string first_of(std::vector<std::string> all) {
 }  // namespace
 
 void write_training_checkpoint(const fs::path& folder, const TrainingCheckpoint& resume,
-                               const SaveRanks& ranks) {
+                               const SaveRanks& ranks, const PaddedRows& padding) {
   TensorGroups groups = {{"weights", whole(resume.weights)},
                          {"optimizer", whole(resume.optimizer)}};
   if (!resume.gradients.empty()) groups["gradients"] = whole(resume.gradients);
-  write_training_checkpoint(folder, groups, resume.state, ranks);
+  write_training_checkpoint(folder, groups, resume.state, ranks, padding);
 }
 
 void write_training_checkpoint(const fs::path& folder, const TensorGroups& groups,
-                               const TrainState& state, const SaveRanks& ranks) {
-  write_checkpoint(folder, groups, format_state(state), ranks,
+                               const TrainState& state, const SaveRanks& ranks,
+                               const PaddedRows& padding) {
+  write_checkpoint(folder, without_padding(groups, padding), format_state(state), ranks,
                    text("step ", state.step, ", epoch ", state.epoch, ", sample ", state.samples,
                         ", seed ", state.seed, ", recipe ", state.recipe_hash));
 }
 
-SavedTraining::SavedTraining(const fs::path& folder) : folder_(folder), state_(state_in(folder_)) {}
+SavedTraining::SavedTraining(const fs::path& folder, const PaddedRows& padding)
+    : folder_(folder, padding), state_(state_in(folder_)) {}
 
 void SavedTraining::copy_weights(const NamedTensors& into, SurplusTensors surplus) const {
   stage_weights(into, surplus).write();

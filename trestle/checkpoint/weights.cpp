@@ -234,10 +234,7 @@ LoadReport load_weights(const NamedTensors& into, const fs::path& path,
   const LoadReport& report = matching.report;
   if (report.loaded == 0 || (options.strict && !report.whole())) {
     std::string hint;
-    if (report.loaded > 0)
-      hint =
-          "To load the matching tensors and leave the rest unchanged: strict = false (in a recipe, "
-          "weights_strict = false).";
+    if (report.loaded > 0) hint = options.mismatch_hint;
     throw FormatError(
         text("these weights do not match the model; ", report.loaded, " of its ", into.size(),
              " tensors match, under ", report.names, " names:", differences(report)),

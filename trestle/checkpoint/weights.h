@@ -74,6 +74,10 @@ struct LoadOptions {
   // translated if more names match then (names_of() in weight_names.h).
   std::function<std::string(const std::string&)> rename = {};
   LoadMemory memory = LoadMemory::Own;
+  // The hint of the error for weights some of which match.
+  std::string mismatch_hint =
+      "To load the matching tensors and leave the rest unchanged: strict = false (in a recipe, "
+      "weights_strict = false).";
 };
 
 struct LoadReport {

@@ -89,10 +89,7 @@ OpenedModel open_model(const EvaluateArguments& arguments, const char* flag) {
     if (name == "devices.use") {
       options.devices = parse_devices(value);
     } else if (name == "train.precision") {
-      if (value != "fp32" && value != "bf16")
-        throw UsageError(text("--precision ", value, " is neither fp32 nor bf16, the types of ",
-                              "weights that ", flag, " evaluates"));
-      if (value == "bf16") options.type = at::kBFloat16;
+      options.type = train::parse_weights_type(value, "--precision");
     } else {
       throw UsageError(text("a flag for '", name, "' has no effect with ", flag),
                        {.hint = "Leave it out. --devices and --precision have an effect."});

@@ -91,11 +91,20 @@ class Printer {
     }
     if (current_ < parts_.size()) print();
   }
+  // Ends a line that is not whole, so that an error message begins a line.
+  void break_line() {
+    if (inside_line_) std::cout << std::endl;
+    inside_line_ = false;
+  }
 
  private:
   void print() {
     Part& part = parts_[current_];
-    if (!json_) std::cout << part.begin << part.held << std::flush;
+    if (!json_) {
+      std::cout << part.begin << part.held << std::flush;
+      const std::string& last = part.held.empty() ? part.begin : part.held;
+      if (!last.empty()) inside_line_ = last.back() != '\n';
+    }
     part.begin.clear();
     part.held.clear();
   }
@@ -114,6 +123,7 @@ class Printer {
       return;
     }
     std::cout << std::endl;
+    inside_line_ = false;
     if (made.ended == generate::Ended::Context)
       std::cerr << "trestle: the text ends because the model's context of " << context_
                 << " tokens is full (--slide continues it)\n";
@@ -123,6 +133,7 @@ class Printer {
   std::int64_t context_;
   std::vector<Part> parts_;
   std::size_t current_ = 0;
+  bool inside_line_ = false;
 };
 
 class Session {
@@ -195,9 +206,14 @@ class Session {
     // Also a token without text, such as half a character, lets a signal end the texts.
     options.generate.on_token = [](std::size_t, std::int64_t) { return !interrupted(); };
     printer_.start(std::move(parts));
-    return generate::write_batch(
-        writer_, *model_.tokenizer, batch, options,
-        [&](std::size_t text, const generate::Written& written) { printer_.end(text, written); });
+    try {
+      return generate::write_batch(
+          writer_, *model_.tokenizer, batch, options,
+          [&](std::size_t text, const generate::Written& written) { printer_.end(text, written); });
+    } catch (...) {
+      printer_.break_line();
+      throw;
+    }
   }
 
   void write_ids() {
@@ -211,6 +227,35 @@ class Session {
                 << std::endl;
     else
       std::cout << join(made.ids, ",") << std::endl;
+  }
+
+  // The ids of a conversation with room for an answer: without the oldest messages and their
+  // answers, if all are too long. Empty if the last message alone fills the context; it is then
+  // removed.
+  std::vector<std::int64_t> fit(std::vector<tokens::Message>& messages) const {
+    const std::int64_t context = model_.config.context;
+    const std::int64_t room = std::max<std::int64_t>(std::min(arguments_.tokens, context / 4), 1);
+    std::int64_t forgotten = 0;
+    while (true) {
+      const auto encoded =
+          model_.chat->encode(*model_.tokenizer, messages, tokens::AnswerBegin::Write);
+      const std::int64_t count = std::ssize(encoded);
+      const bool is_last = messages.size() < 3;
+      if (count + room > context && !is_last) {
+        messages.erase(messages.begin(), messages.begin() + 2);
+        ++forgotten;
+        continue;
+      }
+      if (forgotten > 0)
+        std::cerr << text("trestle: the conversation fills the model's context of ", context,
+                          " tokens: the model no longer sees the oldest ",
+                          counted(forgotten, "message"), " and the answers to them\n");
+      if (count < context) return {encoded.begin(), encoded.end()};
+      std::cerr << text("trestle: the message is left out: with its template it has ", count,
+                        " tokens, and the model's context ", context, ". Send a shorter one.\n");
+      messages.pop_back();
+      return {};
+    }
   }
 
   // Reads lines from the standard input. Ctrl-C ends an answer; at the prompt it ends the session.
@@ -236,9 +281,8 @@ class Session {
       }
       if (line.empty()) continue;
       messages.push_back({"user", line});
-      const auto encoded =
-          model_.chat->encode(*model_.tokenizer, messages, tokens::AnswerBegin::Write);
-      const std::vector<std::int64_t> ids(encoded.begin(), encoded.end());
+      const std::vector<std::int64_t> ids = fit(messages);
+      if (ids.empty()) continue;
       if (terminal)
         stop_on_interrupt("\ntrestle: the answer ends here; a second signal ends the program");
       const generate::Written written = write({{ids}}, {{line, ids}}).front();
@@ -258,7 +302,7 @@ int perform_generate(const GenerateArguments& arguments) {
   train::TextModelOptions options{.checkpoint = arguments.checkpoint,
                                   .tokenizer = arguments.tokenizer,
                                   .adapters = arguments.adapter};
-  if (arguments.precision == "bf16") options.type = at::kBFloat16;
+  options.type = train::parse_weights_type(arguments.precision, "--precision");
   if (!arguments.devices.empty()) options.devices = parse_devices(arguments.devices);
   report_lost_pages();
   Session session(arguments, train::open_text_model(arguments.model, options));
@@ -335,8 +379,10 @@ void add_generate(Verb app) {
   add_checkpoint_flag(verb, arguments->checkpoint);
   verb.add("--tokenizer", arguments->tokenizer, "Another tokenizer than the model's").type("FILE");
   add_adapter_option(verb, arguments->adapter);
-  verb.add("--precision", arguments->precision, "The type of the weights: fp32 or bf16")
-      .one_of({"fp32", "bf16"})
+  verb.add("--precision", arguments->precision,
+           "The type of the weights: fp32, bf16 or int8, which reads a quarter of "
+           "the bytes of fp32 for each token")
+      .one_of({"fp32", "bf16", "int8"})
       .type("TYPE");
   verb.add("--devices", arguments->devices,
            "cpu, virtual:2x512MiB, cuda:0,cuda:1: the blocks are divided over them (default: cpu)")

@@ -77,10 +77,19 @@ std::optional<Bytes> failed_allocation(const std::string& message) {
   return bytes;
 }
 
-int out_of_memory(const Complaints& to, const std::string& details) {
-  return to.complain("this machine is out of memory" + details, failed,
-                     "For training, use a smaller 'batch' or 'width', more 'micro_batches', or "
-                     "recompute = \"always\"; for data synthesize, a smaller --count.");
+std::string advice_on_memory(const std::string& verb) {
+  if (verb == "generate")
+    return "Use --precision bf16 or int8, a smaller --batch, shorter prompts, fewer --tokens, or a "
+           "smaller model.";
+  if (verb == "evaluate") return "Use a smaller --batch, or for a language model --precision bf16.";
+  if (verb == "data") return "For data synthesize, use a smaller --count.";
+  if (verb == "train" || verb == "sweep" || verb == "levels" || verb == "balance")
+    return "Use a smaller 'batch' or 'width', more 'micro_batches', or recompute = \"always\".";
+  return "";
+}
+
+int out_of_memory(const Complaints& to, const std::string& verb, const std::string& details) {
+  return to.complain("this machine is out of memory" + details, failed, advice_on_memory(verb));
 }
 
 // Verbs that compute and write for long, but run on one process only.
@@ -91,14 +100,15 @@ void refuse_among_ranks(const std::string& verb) {
     cli::refuse_on_ranks(verb);
 }
 
-int complain_of(const Complaints& to, const c10::Error& error) {
+int complain_of(const Complaints& to, const std::string& verb, const c10::Error& error) {
   const std::string message = error.what_without_backtrace();
   std::string where;
   for (const std::string& context : error.context()) where += "\n  " + context;
   if (const auto bytes = failed_allocation(message))
-    return out_of_memory(to, text(": could not allocate ", format_bytes(*bytes), where));
+    return out_of_memory(to, verb, text(": could not allocate ", format_bytes(*bytes), where));
   if (train::is_too_large(error))
-    return out_of_memory(to, ": could not allocate more bytes than an integer can count" + where);
+    return out_of_memory(to, verb,
+                         ": could not allocate more bytes than an integer can count" + where);
   return to.complain(message, failed);
 }
 
@@ -119,11 +129,11 @@ int run_verb(const cli::CommandLine& line, const Complaints& to) {
   } catch (const Error& error) {
     return to.complain(error, failed);
   } catch (const c10::Error& error) {
-    return complain_of(to, error);
+    return complain_of(to, line.chosen_verb(), error);
   } catch (const std::bad_alloc&) {
-    return out_of_memory(to, "");
+    return out_of_memory(to, line.chosen_verb(), "");
   } catch (const std::length_error&) {  // more elements than a container can hold
-    return out_of_memory(to, "");
+    return out_of_memory(to, line.chosen_verb(), "");
   } catch (const std::filesystem::filesystem_error& error) {
     return to.complain(text(error.path1().string(), ": ", error.code().message()), failed);
   } catch (const std::exception& error) {

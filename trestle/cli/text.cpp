@@ -8,6 +8,7 @@
 #include "trestle/base/units.h"
 #include "trestle/cli/interrupt.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/tokens/add_tokens.h"
 #include "trestle/tokens/files/prepare.h"
 #include "trestle/tokens/open_tokenizer.h"
 #include "trestle/tokens/saved_tokenizer.h"
@@ -25,6 +26,7 @@ struct PrepareArguments {
   std::string end_token = "auto";
   std::string validation;
   std::string chat;
+  std::vector<std::string> added, added_special;
   tokens::PrepareOptions options;
   bool json = false;
 };
@@ -44,6 +46,14 @@ std::optional<tokens::Id> end_token_of(const tokens::Tokenizer& tokenizer,
     throw UsageError(text("--end: the tokenizer has no token '", spelling, "'"),
                      {.hint = "Give the spelling of a token, auto or none."});
   return id;
+}
+
+std::vector<tokens::NewToken> new_tokens(const PrepareArguments& arguments) {
+  std::vector<tokens::NewToken> all;
+  for (const std::string& spelling : arguments.added) all.push_back({.spelling = spelling});
+  for (const std::string& spelling : arguments.added_special)
+    all.push_back({.spelling = spelling, .special = true});
+  return all;
 }
 
 void print_prepared(const tokens::Prepared& made, const PrepareArguments& arguments,
@@ -108,6 +118,14 @@ int perform_prepare(PrepareArguments arguments) {
       tokens::copy_tokenizer(arguments.tokenizer, folder);
     };
   }
+  if (const auto added = new_tokens(arguments); !added.empty()) {
+    tokenizer = tokens::add_tokens(*tokenizer, added);
+    options.save_tokenizer = [copy = options.save_tokenizer,
+                              &tokenizer](const std::filesystem::path& folder) {
+      copy(folder);
+      tokens::save_added_tokens(*tokenizer, folder);
+    };
+  }
   if (!arguments.chat.empty()) options.chat = tokens::open_chat_template(arguments.chat);
   if (!options.chat) options.end_token = end_token_of(*tokenizer, arguments.end_token);
   stop_on_interrupt("\ntrestle: stopping; nothing will be written\n");
@@ -135,6 +153,16 @@ void add_prepare(Verb app) {
            "bytes (default), characters (of the text), or a tokenizer.json, a folder with one, "
            "vocab.json and merges.txt, a SentencePiece .model, or a GGUF file")
       .type("TOKENIZER");
+  verb.add("--add-token", arguments->added,
+           "A new token behind those of the tokenizer, such as <|tool|>, found wherever a text has "
+           "its spelling; may be given several times")
+      .one_value_each()
+      .type("TEXT");
+  verb.add("--add-special", arguments->added_special,
+           "The same for a control token: its spelling in a text is ordinary characters, and chat "
+           "templates write the token")
+      .one_value_each()
+      .type("TEXT");
   verb.add("--end", arguments->end_token,
            "The token after each document: its spelling, none, or auto = <|endoftext|>, "
            "<|end_of_text|> or </s> where the tokenizer has it (default)")

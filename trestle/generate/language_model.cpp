@@ -1,9 +1,10 @@
 #include "trestle/generate/language_model.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/tensor.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -139,26 +140,46 @@ at::Tensor LanguageModel::through_blocks(
     const at::Tensor& ids, const at::Tensor& positions, const at::Tensor& mask,
     const std::function<models::KeyValueCache&(std::size_t)>& cache_of) const {
   const at::Device first = parts_->embed->tokens.device();
-  at::Tensor placed = positions.to(first), masked = mask.defined() ? mask.to(first) : mask;
+  const at::Tensor placed = positions.to(first);
+  at::Tensor masked = mask.defined() ? mask.to(first) : mask;
   at::Tensor x = parts_->embed->at(ids.to(first), placed);
+  models::Rotation rotation = parts_->blocks.front()->attention->rotation(placed);
   for (std::size_t i = 0; i < parts_->blocks.size(); ++i) {
     models::BlockImpl& block = *parts_->blocks[i];
     const at::Device device = block.attention->qkv->weight.device();
     if (x.device() != device) {
       x = x.to(device);
-      placed = positions.to(device);
+      rotation = block.attention->rotation(positions.to(device));
       if (mask.defined()) masked = mask.to(device);
     }
-    x = block.extend(x, placed, masked, cache_of(i));
+    x = block.extend(x, rotation, masked, cache_of(i));
   }
   return x.to(parts_->norm->weight.device());
 }
 
-// Values [texts, longest, width]; a text's last token is in the last column.
-at::Tensor LanguageModel::hidden(State& state,
-                                 const std::vector<std::vector<std::int64_t>>& ids) const {
-  check(state, ids);
-  const at::NoGradGuard no_grad;
+// Appends ids [texts, T] on the CPU to the state. Places behind the context are padding.
+at::Tensor LanguageModel::through_cached_blocks(State& state, const at::Tensor& ids) const {
+  const bool padded = std::ranges::any_of(state.padding_, [](auto places) { return places > 0; });
+  const std::int64_t count = ids.size(1), all = state.columns_ + count;
+  State::Caches& caches = caches_to_change(state);
+  at::Tensor positions = at::arange(state.columns_, all, at::kLong);
+  at::Tensor mask;
+  if (padded) {
+    const at::Tensor padding = at::tensor(state.padding_);
+    positions = positions.unsqueeze(0) - padding.unsqueeze(1);
+    mask = models::left_padding_mask(padding, count, all);
+  }
+  const at::Tensor x = through_blocks(
+      ids, positions.clamp(0, config_.context - 1),
+      mask, [&](std::size_t block) -> auto& { return caches.of_blocks[block]; });
+  state.columns_ = all;
+  return x;
+}
+
+// Values [texts, longest, width]; a text's last token is in the last column. The first tokens of a
+// state may be none for some texts, but not for all.
+at::Tensor LanguageModel::padded_through_blocks(
+    State& state, const std::vector<std::vector<std::int64_t>>& ids) const {
   const auto texts = std::ssize(ids);
   std::int64_t count = 0;
   for (const auto& row : ids) count = std::max<std::int64_t>(count, std::ssize(row));
@@ -166,36 +187,29 @@ at::Tensor LanguageModel::hidden(State& state,
     state.padding_.clear();
     for (const auto& row : ids) state.padding_.push_back(count - std::ssize(row));
   }
-  const bool padded = std::ranges::any_of(state.padding_, [](auto places) { return places > 0; });
   std::vector<std::int64_t> flat;
   for (const auto& row : ids) {
     flat.insert(flat.end(), static_cast<std::size_t>(count - std::ssize(row)), 0);
     flat.insert(flat.end(), row.begin(), row.end());
   }
-  State::Caches& caches = caches_to_change(state);
-  const std::int64_t all = state.columns_ + count;
-  at::Tensor positions = at::arange(state.columns_, all, at::kLong);
-  at::Tensor mask;
-  if (padded) {
-    const at::Tensor padding = at::tensor(state.padding_);
-    positions = (positions.unsqueeze(0) - padding.unsqueeze(1)).clamp_min(0);
-    mask = models::left_padding_mask(padding, count, all);
-  }
-  const at::Tensor x = through_blocks(
-      at::tensor(flat).view({texts, count}), positions,
-      mask, [&](std::size_t block) -> auto& { return caches.of_blocks[block]; });
-  state.columns_ = all;
-  return x;
+  return through_cached_blocks(state, at::tensor(flat).view({texts, count}));
+}
+
+at::Tensor LanguageModel::hidden(State& state,
+                                 const std::vector<std::vector<std::int64_t>>& ids) const {
+  check(state, ids);
+  const c10::InferenceMode inference;
+  return padded_through_blocks(state, ids);
 }
 
 at::Tensor LanguageModel::extend_batch(State& state,
                                        const std::vector<std::vector<std::int64_t>>& ids) const {
-  const at::NoGradGuard no_grad;
+  at::Tensor scores = at::empty({std::ssize(ids), config_.vocabulary}, at::kFloat);
+  const c10::InferenceMode inference;  // a tensor from before it may be changed after it
   const at::Tensor x = hidden(state, ids);
   const at::Tensor last = parts_->norm->forward(x.narrow(1, x.size(1) - 1, 1));
-  return parts_->head->forward(last.to(parts_->head->weight.device()))
-      .view({std::ssize(ids), config_.vocabulary})
-      .to(at::kCPU, at::kFloat);
+  return scores.copy_(
+      parts_->head->forward(last.to(parts_->head->weight.device())).view(scores.sizes()));
 }
 
 at::Tensor LanguageModel::extend(State& state, const std::vector<std::int64_t>& ids) const {
@@ -214,7 +228,7 @@ void LanguageModel::keep(State& state, const std::vector<std::int64_t>& texts) c
   // Without the columns that are padding in every kept text, a batch has no more columns than its
   // longest text has tokens, which is at most the context.
   const std::int64_t skipped = *std::ranges::min_element(padding);
-  const at::NoGradGuard no_grad;
+  const c10::InferenceMode inference;
   for (models::KeyValueCache& cache : caches_to_change(state).of_blocks)
     cache.keep(at::tensor(texts).to(cache.keys.device()), skipped);
   for (std::int64_t& places : padding) places -= skipped;
@@ -223,41 +237,33 @@ void LanguageModel::keep(State& state, const std::vector<std::int64_t>& texts) c
 }
 
 at::Tensor LanguageModel::all_scores(const std::vector<std::int64_t>& ids) const {
-  const at::NoGradGuard no_grad;
+  at::Tensor scores = at::empty({std::ssize(ids), config_.vocabulary}, at::kFloat);
   State state = begin();
+  const c10::InferenceMode inference;
   const at::Tensor x = parts_->norm->forward(hidden(state, {ids}));
-  return parts_->head->forward(x.to(parts_->head->weight.device()))
-      .squeeze(0)
-      .to(at::kCPU, at::kFloat);
+  return scores.copy_(
+      parts_->head->forward(x.to(parts_->head->weight.device())).view(scores.sizes()));
 }
 
-std::vector<std::vector<double>> LanguageModel::log_probabilities(
-    const std::vector<Continuation>& texts) const {
-  if (texts.empty()) return {};
+void LanguageModel::check_continuations(const std::vector<Continuation>& texts) const {
   const State fresh_state = begin();
-  std::int64_t columns = 1;
   for (const Continuation& one : texts) {
     if (one.first < 1 || one.first >= std::ssize(one.ids))
       throw UsageError(text("cannot score the tokens from ", one.first, " on of ", one.ids.size()));
     // The last token is predicted, and no other one is predicted from it.
     check(fresh_state, {{one.ids.begin(), one.ids.end() - 1}});
     check(fresh_state, {{one.ids.back()}});
-    columns = std::max(columns, std::ssize(one.ids) - 1);
   }
-  const at::NoGradGuard no_grad;
-  const auto rows = std::ssize(texts);
-  std::vector<std::int64_t> flat(static_cast<std::size_t>(rows * columns), 0), places, targets;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const Continuation& one = texts[static_cast<std::size_t>(row)];
-    std::copy(one.ids.begin(), one.ids.end() - 1, flat.begin() + row * columns);
+}
+
+// x [rows, columns, width]; `places` are the rows of x.flatten(0, 1) that predict the tokens from
+// `first` on, text after text.
+std::vector<std::vector<double>> LanguageModel::scores_of_tokens(
+    const at::Tensor& x, const std::vector<Continuation>& texts,
+    const std::vector<std::int64_t>& places) const {
+  std::vector<std::int64_t> targets;
+  for (const Continuation& one : texts)
     targets.insert(targets.end(), one.ids.begin() + one.first, one.ids.end());
-    for (std::int64_t i = one.first; i < std::ssize(one.ids); ++i)
-      places.push_back(row * columns + i - 1);
-  }
-  models::KeyValueCache one_block;  // of the block that computes
-  const auto fresh = [&](std::size_t) -> auto& { return one_block = {}; };
-  const at::Tensor x = through_blocks(at::tensor(flat).view({rows, columns}),
-                                      at::arange(columns, at::kLong), {}, fresh);
   const at::Tensor wanted = x.flatten(0, 1).index_select(0, at::tensor(places).to(x.device()));
   const at::Device head = parts_->head->weight.device();
   std::vector<double> all;
@@ -282,6 +288,85 @@ std::vector<std::vector<double>> LanguageModel::log_probabilities(
     begin_of_text = end;
   }
   return result;
+}
+
+std::vector<std::vector<double>> LanguageModel::log_probabilities(
+    const std::vector<Continuation>& texts) const {
+  if (texts.empty()) return {};
+  check_continuations(texts);
+  const auto rows = std::ssize(texts);
+  std::int64_t columns = 1;
+  for (const Continuation& one : texts) columns = std::max(columns, std::ssize(one.ids) - 1);
+  const c10::InferenceMode inference;
+  std::vector<std::int64_t> flat(static_cast<std::size_t>(rows * columns), 0), places;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const Continuation& one = texts[static_cast<std::size_t>(row)];
+    std::copy(one.ids.begin(), one.ids.end() - 1, flat.begin() + row * columns);
+    for (std::int64_t i = one.first; i < std::ssize(one.ids); ++i)
+      places.push_back(row * columns + i - 1);
+  }
+  models::KeyValueCache one_block;  // of the block that computes
+  const auto fresh = [&](std::size_t) -> auto& { return one_block = {}; };
+  const at::Tensor x = through_blocks(at::tensor(flat).view({rows, columns}),
+                                      at::arange(columns, at::kLong), {}, fresh);
+  return scores_of_tokens(x, texts, places);
+}
+
+namespace {
+
+// The number of tokens that all texts begin with, without those that predict a scored token.
+std::int64_t shared_tokens(const std::vector<LanguageModel::Continuation>& texts) {
+  std::int64_t shared = texts[0].first - 1;
+  for (const LanguageModel::Continuation& one : texts) {
+    shared = std::min(shared, one.first - 1);
+    const auto differs =
+        std::mismatch(one.ids.begin(), one.ids.begin() + shared, texts[0].ids.begin());
+    shared = differs.first - one.ids.begin();
+  }
+  return shared;
+}
+
+}  // namespace
+
+std::vector<std::vector<double>> LanguageModel::log_probabilities_of_groups(
+    const std::vector<std::vector<Continuation>>& groups) const {
+  std::vector<Continuation> texts;  // of all groups
+  std::vector<std::vector<std::int64_t>> begins;
+  std::vector<std::int64_t> group_of;  // [text]
+  std::int64_t longest = 0;            // of `begins`
+  for (const auto& group : groups) {
+    if (group.empty()) continue;
+    check_continuations(group);
+    const std::int64_t shared = shared_tokens(group);
+    longest = std::max(longest, shared);
+    group_of.insert(group_of.end(), group.size(), std::ssize(begins));
+    begins.emplace_back(group[0].ids.begin(), group[0].ids.begin() + shared);
+    texts.insert(texts.end(), group.begin(), group.end());
+  }
+  if (longest == 0) return log_probabilities(texts);
+  const c10::InferenceMode inference;
+  State state = begin();
+  padded_through_blocks(state, begins);
+  keep(state, group_of);
+  // Behind its begin each text is padded on the right, where no token sees the padding.
+  const auto rows = std::ssize(texts);
+  const auto begin_of = [&](std::int64_t row) -> auto& {
+    return begins[static_cast<std::size_t>(group_of[static_cast<std::size_t>(row)])];
+  };
+  std::int64_t columns = 1;
+  for (std::int64_t row = 0; row < rows; ++row)
+    columns = std::max(columns, std::ssize(texts[static_cast<std::size_t>(row)].ids) - 1 -
+                                    std::ssize(begin_of(row)));
+  std::vector<std::int64_t> flat(static_cast<std::size_t>(rows * columns), 0), places;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const Continuation& one = texts[static_cast<std::size_t>(row)];
+    const std::int64_t shared = std::ssize(begin_of(row));
+    std::copy(one.ids.begin() + shared, one.ids.end() - 1, flat.begin() + row * columns);
+    for (std::int64_t i = one.first; i < std::ssize(one.ids); ++i)
+      places.push_back(row * columns + i - 1 - shared);
+  }
+  const at::Tensor x = through_cached_blocks(state, at::tensor(flat).view({rows, columns}));
+  return scores_of_tokens(x, texts, places);
 }
 
 }  // namespace trestle::generate

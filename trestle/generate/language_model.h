@@ -87,6 +87,11 @@ class LanguageModel {
   // range, a first of 0 or beyond the ids, and more than context + 1 ids.
   std::vector<std::vector<double>> log_probabilities(const std::vector<Continuation>& texts) const;
 
+  // The same for groups of texts, to rounding: the tokens that all texts of a group begin with are
+  // computed once. The groups are one batch.
+  std::vector<std::vector<double>> log_probabilities_of_groups(
+      const std::vector<std::vector<Continuation>>& groups) const;
+
   const models::TransformerConfig& config() const { return config_; }
 
  private:
@@ -95,6 +100,13 @@ class LanguageModel {
   void check_state(const State& state) const;
   State::Caches& caches_to_change(State& state) const;
   void check(const State& state, const std::vector<std::vector<std::int64_t>>& ids) const;
+  at::Tensor padded_through_blocks(State& state,
+                                   const std::vector<std::vector<std::int64_t>>& ids) const;
+  at::Tensor through_cached_blocks(State& state, const at::Tensor& ids) const;
+  void check_continuations(const std::vector<Continuation>& texts) const;
+  std::vector<std::vector<double>> scores_of_tokens(const at::Tensor& x,
+                                                    const std::vector<Continuation>& texts,
+                                                    const std::vector<std::int64_t>& places) const;
   at::Tensor through_blocks(
       const at::Tensor& ids, const at::Tensor& positions, const at::Tensor& mask,
       const std::function<models::KeyValueCache&(std::size_t)>& cache_of) const;

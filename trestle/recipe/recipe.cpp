@@ -176,24 +176,51 @@ Recipe parse_recipe(std::string_view toml_text, const std::string& file) {
 
 namespace {
 
+bool is_name(const std::filesystem::path& path) {
+  return !path.has_parent_path() && !path.has_extension();
+}
+
 // The path of a recipe: "resnet18_mnist" stands for recipes/resnet18_mnist.toml if no such file
 // exists.
 std::filesystem::path file_of(const std::filesystem::path& path) {
-  if (std::filesystem::exists(path) || path.has_parent_path() || path.has_extension()) return path;
-  const std::filesystem::path file = path.string() + ".toml";
-  for (const auto& known : {file, "recipes" / file})
-    if (std::filesystem::exists(known)) return known;
+  if (std::filesystem::exists(path) || !is_name(path)) return path;
+  for (const std::filesystem::path& folder : recipe_folders())
+    if (const auto known = folder / (path.string() + ".toml"); std::filesystem::exists(known))
+      return known;
   return path;
+}
+
+[[noreturn]] void refuse_missing(const std::filesystem::path& path) {
+  if (!is_name(path))
+    throw UsageError(text(path.string(), ": no such recipe"),
+                     {.hint = "Name a TOML file, for example recipes/unet_quick.toml, or a recipe "
+                              "in the folder recipes."});
+  std::vector<std::string> folders;
+  std::error_code none;
+  for (const std::filesystem::path& folder : recipe_folders()) {
+    const auto absolute = std::filesystem::absolute(folder, none).lexically_normal();
+    folders.push_back(absolute.has_filename() ? absolute.string()
+                                              : absolute.parent_path().string());
+  }
+  throw UsageError(text(path.string(), ": no such recipe: there is no ", path.string(), ".toml in ",
+                        join(folders, ", nor in ")),
+                   {.hint = "Name a TOML file with its path."});
 }
 
 }  // namespace
 
+std::vector<std::filesystem::path> recipe_folders() {
+  std::vector<std::filesystem::path> folders = {".", "recipes"};
+  std::error_code none;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", none);
+  if (program.has_parent_path())
+    folders.push_back((program.parent_path() / TRESTLE_RECIPES).lexically_normal());
+  return folders;
+}
+
 Recipe read_recipe(const std::filesystem::path& asked) {
   const std::filesystem::path path = file_of(asked);
-  if (!std::filesystem::exists(path))
-    throw UsageError(text(path.string(), ": no such recipe"),
-                     {.hint = "Name a TOML file, for example recipes/unet_quick.toml, or a recipe "
-                              "in the folder recipes."});
+  if (!std::filesystem::exists(path)) refuse_missing(path);
   if (std::filesystem::is_directory(path))
     throw UsageError(text(path.string(), ": is a folder, not a recipe file"));
   const std::string content = read_text_file(path);

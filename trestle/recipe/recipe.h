@@ -36,6 +36,7 @@ struct Recipe {
   struct Transformer {
     std::string config;
     std::int64_t vocabulary = 0;
+    std::int64_t vocabulary_multiple = 1;
     std::int64_t context = 0;
     std::int64_t layers = 0;
     std::int64_t heads = 0, kv_heads = 0;
@@ -162,6 +163,7 @@ struct Recipe {
     bool drop_last = true;
     bool deterministic = false;
     bool pictures = true;
+    std::int64_t sample_tokens = 200;
     bool tensorboard = true;
     bool predict = true;
     double peak_tflops = 0;
@@ -176,10 +178,15 @@ struct Recipe {
   } train;
 };
 
+// The folders in which a recipe's name is looked up: the current one, recipes/ in it, and the one
+// that `cmake --install` filled, found from the place of the running program:
+// <prefix>/share/trestle/recipes for <prefix>/bin/trestle.
+std::vector<std::filesystem::path> recipe_folders();
+
 // Reads a TOML file. A name without a folder and extension, such as "unet_quick", stands for
-// unet_quick.toml in the current folder or in recipes/. Throws UsageError with file and line for a
-// missing file, invalid TOML, unknown sections and keys (with the nearest known one), wrong types,
-// and values out of range.
+// unet_quick.toml in one of recipe_folders(), the first that has it. Throws UsageError with file
+// and line for a missing file, invalid TOML, unknown sections and keys (with the nearest known
+// one), wrong types, and values out of range.
 Recipe read_recipe(const std::filesystem::path& path);
 
 // The same for text; `file` is its name in messages.

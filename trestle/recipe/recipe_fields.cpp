@@ -148,7 +148,8 @@ void add_example_fields(std::vector<Field>& fields) {
   add_volume_fields(fields);
   add(&D::shape, "shape", "random: the shape of one example, such as [3, 128, 128]",
       Limits{1, many});
-  add(&D::count, "count", "random: number of examples in an epoch", Limits{0, many});
+  add(&D::count, "count", "random, and tokens in random order: number of examples in an epoch",
+      Limits{0, many});
   add(&D::targets, "targets",
       "random: the targets, with one number for each class: one_hot has a 1 among zeros, class "
       "is the index of a class, normal has normal numbers",
@@ -360,6 +361,9 @@ void add_run_fields(std::vector<Field>& fields) {
       "are slower; an operator without such a form is an error");
   run(&T::pictures, "pictures", "draw a picture after each epoch",
       Limits{.on_resume = OnResume::MayChange});
+  run(&T::sample_tokens, "sample_tokens",
+      "gpt2, llama: tokens of the sample of text after each epoch; 0 = no sample",
+      Limits{0, many, {}, OnResume::MayChange});
   run(&T::tensorboard, "tensorboard", "write the metrics as an event file for TensorBoard too",
       Limits{.on_resume = OnResume::MayChange});
   run(&T::predict, "predict", "measure one batch first and print the predicted cost of a step",

@@ -42,11 +42,22 @@ void check_loss(const recipe::Recipe& recipe, const UserParts& own) {
       nn::refuse_whole_batch(loss, known.name);
 }
 
+// A run of 'count' windows would otherwise read all of them.
+void check_row_count(const recipe::Recipe::Data& data) {
+  if (data.name == "tokens" && data.count > 0 && data.order != "random")
+    throw UsageError(
+        text("'count' = ", data.count, " in [data] has no effect with order = \"", data.order,
+             "\": an epoch is the whole text"),
+        {.hint = "Leave it out (--count 0), or set order = \"random\"; 'max_steps' in [train] ends "
+                 "a run early."});
+}
+
 }  // namespace
 
 void check_training(const recipe::Recipe& recipe, const UserParts& own) {
   recipe::check_recipe(recipe, problems_of_data(recipe, own));
   check_loss(recipe, own);
+  check_row_count(recipe.data);
   optim::check_options(optimizer_options(recipe));
   check_rate(recipe.optimizer);
   deepspeed::deepspeed_config_of(recipe);

@@ -81,7 +81,7 @@ void TrainingRun::begin(const RunFolder& folder) {
 
 void TrainingRun::restore(const RunFolder& folder) {
   folder_ = folder;
-  const checkpoint::SavedTraining saved(folder.last());
+  const checkpoint::SavedTraining saved(folder.last(), padded_rows(setup_.recipe));
   check_same_run(saved.state());
   state_ = saved.state();
   open_folder(folder);
@@ -105,7 +105,8 @@ void TrainingRun::open_folder(const RunFolder& folder) {
                         Checkpointer::Model{.name = setup_.recipe.model.name,
                                             .pipeline = *setup_.pipeline,
                                             .replicas = setup_.replicas.get(),
-                                            .optimizers = setup_.optimizers},
+                                            .optimizers = setup_.optimizers,
+                                            .padding = padded_rows(setup_.recipe)},
                         folder, setup_.recipe.train.keep_best);
 }
 
@@ -437,8 +438,8 @@ void TrainingRun::save() {
                          [&] { write_deepspeed_checkpoint(setup_, folder_, state_, next_rate); });
 }
 
-// Pictures are no results: a full disk must not end the training for their sake. Metrics and
-// checkpoints that cannot be written still end it.
+// Pictures and samples are no results: a full disk must not end the training for their sake.
+// Metrics and checkpoints that cannot be written still end it.
 // Returns the reason, or "" if all was written.
 std::string TrainingRun::why_unwritten(const std::function<void()>& write) const {
   try {
@@ -451,8 +452,9 @@ std::string TrainingRun::why_unwritten(const std::function<void()>& write) const
   return "";
 }
 
-void TrainingRun::warn_unwritten(const std::string& why) {
-  reporter_.progress().note("warning   a picture was not written, the training continues: " + why);
+void TrainingRun::warn_unwritten(const char* what, const std::string& why) {
+  reporter_.progress().note(
+      text("warning   ", what, " was not written, the training continues: ", why));
 }
 
 void TrainingRun::take_timeline() {
@@ -475,7 +477,7 @@ void TrainingRun::save_views() {
       write_file(folder_.timeline_picture(), view::to_svg(panels, {.title = name}));
     write_file(folder_.curve(), draw_curves(read_epochs(folder_.metrics()), name));
   });
-  if (!why.empty()) warn_unwritten(why);
+  if (!why.empty()) warn_unwritten("a picture", why);
 }
 
 // The last rank has the output and draws it. All ranks learn where.
@@ -487,21 +489,21 @@ void TrainingRun::draw_picture(EpochReport& report) {
       why_unwritten([&] { drawn = picture_.draw(file, setup_.task, setup_.recipe.name, report); });
   if (setup_.ranks.any(drawn)) report.picture = file;
   // The first rank prints the warning, and the last one may have the reason.
-  if (setup_.ranks.any(!why.empty())) warn_unwritten(why.empty() ? file.string() : why);
+  if (setup_.ranks.any(!why.empty()))
+    warn_unwritten("a picture", why.empty() ? file.string() : why);
 }
 
-// One process writes it with the pipeline's own modules. Ranks have only their stages or shards.
 void TrainingRun::write_sample(EpochReport& report) {
-  if (!setup_.text_sample || !setup_.ranks.alone()) return;
-  setup_.pipeline->eval();  // train_epoch() calls train()
-  constexpr std::int64_t tokens = 200;
-  report.sample = setup_.text_sample->write(tokens);
+  if (!setup_.sample || !setup_.sample->can_write()) return;
+  report.sample = setup_.sample->write(*setup_.pipeline, setup_.replicas.get(), setup_.ranks,
+                                       [this] { return must_stop(); });
+  if (!setup_.ranks.reports()) return;
   const std::filesystem::path file = folder_.sample(report.epoch);
   const std::string why = why_unwritten([&] {
     std::filesystem::create_directories(file.parent_path());
     write_file(file, report.sample + "\n");
   });
-  if (!why.empty()) warn_unwritten(why);
+  if (!why.empty()) warn_unwritten("the sample of text", why);
 }
 
 // The work that the run has left, unless something ends it early. `validated`: batches of this

@@ -77,7 +77,7 @@ class TrainingRun {
 
   void save();
   std::string why_unwritten(const std::function<void()>& write) const;
-  void warn_unwritten(const std::string& why);
+  void warn_unwritten(const char* what, const std::string& why);
   // Takes the last step's timeline, with what crossed between hosts. All ranks call it.
   void take_timeline();
   void save_views();

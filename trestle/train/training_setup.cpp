@@ -75,8 +75,7 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
   if (recipe.train.predict) predict(first);  // before any parameter is sharded
   if (replicas) shard_parameters();
   optimizers = optimizer_factory->of(*pipeline);
-  if (TextSample sample(recipe, model); ranks.alone() && sample.can_write())
-    text_sample.emplace(std::move(sample));
+  if (is_transformer(recipe)) sample.emplace(recipe, ranks);
   plan = make_plan(recipe, *pipeline, model, devices, task, prediction, hooks.user_parts);
   add_ranks(all_devices, *pipeline, ranks, &plan);
 }

@@ -6,7 +6,7 @@
 
 #include "trestle/deepspeed/config/to_recipe.h"
 #include "trestle/parallel/stage_replicas.h"
-#include "trestle/train/language/text_sample.h"
+#include "trestle/train/epoch_sample.h"
 #include "trestle/train/optimizers/recipe_optimizers.h"
 #include "trestle/train/optimizers/stage_optimizer.h"
 #include "trestle/train/progress/progress.h"
@@ -39,7 +39,6 @@ struct TrainingSetup {
   // As given, with the paths of the data that were found, and with the sizes of a language model.
   recipe::Recipe recipe;
   std::optional<deepspeed::DeepspeedConfig> deepspeed;  // where the run has one
-  std::optional<TextSample> text_sample;                // of a language model with a tokenizer
   std::unique_ptr<Progress> silent;                     // where the hooks have no progress
   Progress& progress;
   std::vector<Device> devices;  // of this rank
@@ -50,6 +49,7 @@ struct TrainingSetup {
   std::shared_ptr<RecipeOptimizers> optimizer_factory;
   std::unique_ptr<Pipeline> pipeline;
   std::vector<StageOptimizer> optimizers;  // the pipeline's
+  std::optional<EpochSample> sample;       // of a language model
   std::optional<Prediction> prediction;
   RunPlan plan;
 

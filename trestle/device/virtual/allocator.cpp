@@ -68,9 +68,10 @@ struct alignas(64) Header {
   if (!report.node.empty()) message += text(", in the backward of ", report.node);
   // Without gradients nothing is kept that recomputation would free.
   const bool keeps = c10::GradMode::is_enabled() || !report.node.empty();
-  message +=
-      text(". Use ", keeps ? "more or smaller micro-batches, recomputation" : "smaller batches",
-           ", more stages, or a larger budget (virtual:NxBYTES).");
+  message += text(". Use ",
+                  keeps ? "more or smaller micro-batches, recomputation, more stages"
+                        : "smaller batches, more devices",
+                  ", or a larger budget (virtual:NxBYTES).");
   {
     const std::lock_guard lock(m.mutex);
     m.refusal = std::move(report);

@@ -69,16 +69,20 @@ at::Tensor written(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 }
 
 // One query behind its keys, as in generation. The heads that share keys are the rows of one
-// product, so that keys are not repeated. libtorch's kernel takes ten times as long in bf16.
-// Without a mask all keys are seen.
+// product, so that keys are not repeated. libtorch's kernel takes ten times as long in bf16, and so
+// do its small products of bf16 matrices on processors without bf16 instructions: those are made in
+// fp32. Without a mask all keys are seen.
 at::Tensor one_query(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& mask) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  const at::Tensor rows = q.reshape({q.size(0), k.size(1), q.size(1) / k.size(1), q.size(3)});
-  const at::Tensor scores = at::matmul(rows, k.transpose(-2, -1)).to(at::kFloat) * scale;
+  const at::ScalarType type = q.is_cuda() ? q.scalar_type() : at::kFloat;
+  const at::Tensor rows =
+      q.reshape({q.size(0), k.size(1), q.size(1) / k.size(1), q.size(3)}).to(type);
+  const at::Tensor scores =
+      at::matmul(rows, k.to(type).transpose(-2, -1)).to(at::kFloat).mul_(scale);
   const at::Tensor weights =
       mask.defined() ? masked_weights(scores, mask) : at::softmax(scores, -1);
-  return at::matmul(weights.to(v.scalar_type()), v).view(q.sizes());
+  return at::matmul(weights.to(type), v.to(type)).to(q.scalar_type()).view(q.sizes());
 }
 
 }  // namespace

@@ -80,24 +80,27 @@ AttentionImpl::AttentionImpl(const TransformerConfig& given, AttentionCore chose
     frequencies.mutable_data_ptr<float>()[i] = static_cast<float>(exact[i]);
 }
 
-AttentionImpl::Heads AttentionImpl::heads_of(const at::Tensor& x, const at::Tensor& positions) {
-  const at::Tensor rows = qkv->forward(x);
-  std::int64_t first = 0;
-  const auto part = [&](std::size_t number) {
-    const ProjectionPart& rows_of_part = qkv->options.parts[number];
-    const at::Tensor own = rows.narrow(-1, first, rows_of_part.rows);
-    first += rows_of_part.rows;
-    return own.unflatten(-1, {rows_of_part.heads, config.head_size});
-  };
-  at::Tensor q = part(0), k = part(1);
-  const at::Tensor v = part(2);
-  if (frequencies.defined()) {
-    if (frequencies.device() != x.device()) frequencies = frequencies.to(x.device());
-    const Rotation rotation = rotation_at(positions, frequencies);
-    q = rotate(q, rotation);
-    k = rotate(k, rotation);
+AttentionImpl::Heads AttentionImpl::heads_of(const at::Tensor& x, const Rotation& rotation) {
+  const std::vector<ProjectionPart>& parts = qkv->options.parts;
+  const std::int64_t queries = parts[0].heads, keys = parts[1].heads, values = parts[2].heads;
+  const at::Tensor heads =
+      qkv->forward(x).unflatten(-1, {queries + keys + values, config.head_size});
+  // split() has one backward for all parts; queries and keys are rotated together.
+  std::vector<at::Tensor> found;
+  if (rotation.cosine.defined()) {
+    const std::vector<at::Tensor> all = heads.split_with_sizes({queries + keys, values}, 2);
+    found = rotate(all[0], rotation).split_with_sizes({queries, keys}, 2);
+    found.push_back(all[1]);
+  } else {
+    found = heads.split_with_sizes({queries, keys, values}, 2);
   }
-  return {q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)};
+  return {found[0].transpose(1, 2), found[1].transpose(1, 2), found[2].transpose(1, 2)};
+}
+
+Rotation AttentionImpl::rotation(const at::Tensor& positions) {
+  if (!frequencies.defined()) return {};
+  if (frequencies.device() != positions.device()) frequencies = frequencies.to(positions.device());
+  return rotation_at(positions, frequencies);
 }
 
 at::Tensor AttentionImpl::joined(const at::Tensor& attended) {
@@ -105,21 +108,22 @@ at::Tensor AttentionImpl::joined(const at::Tensor& attended) {
 }
 
 at::Tensor AttentionImpl::forward(const at::Tensor& x, const at::Tensor& places) {
-  at::Tensor positions;
+  Rotation rotated;
   if (frequencies.defined())
-    positions = places.defined()
-                    ? places.clamp_min(0)
-                    : at::arange(x.size(1), x.options().dtype(at::kLong).requires_grad(false));
-  const auto [q, k, v] = heads_of(x, positions);
+    rotated =
+        rotation(places.defined()
+                     ? places.clamp_min(0)
+                     : at::arange(x.size(1), x.options().dtype(at::kLong).requires_grad(false)));
+  const auto [q, k, v] = heads_of(x, rotated);
   return joined(attend(q, k, v,
                        {.core = core,
                         .dropout = is_training() ? config.dropout.attention : 0,
                         .mask = places.defined() ? document_mask(places) : at::Tensor()}));
 }
 
-at::Tensor AttentionImpl::extend(const at::Tensor& x, const at::Tensor& positions,
+at::Tensor AttentionImpl::extend(const at::Tensor& x, const Rotation& rotation,
                                  const at::Tensor& mask, KeyValueCache& cache) {
-  const auto [q, k, v] = heads_of(x, positions);
+  const auto [q, k, v] = heads_of(x, rotation);
   const auto [keys, values] = cache.append(k, v, config.context);
   return joined(attend(q, keys, values, {.core = core, .dropout = 0, .mask = mask}));
 }

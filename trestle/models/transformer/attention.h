@@ -36,9 +36,13 @@ struct AttentionImpl : torch::nn::Module {
   // x [N, T, width]; places as for document_mask(), or undefined.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& places);
 
-  // The same behind the cached tokens, to which the new ones are added. positions [N, T] or [T].
-  // `mask` as in AttendOptions, for all keys, or undefined.
-  at::Tensor extend(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& mask,
+  // The rotation at positions [N, T] or [T], on their device; undefined tensors for Gpt2. It is the
+  // same for all layers of a model.
+  Rotation rotation(const at::Tensor& positions);
+
+  // forward() behind the cached tokens, to which the new ones are added. `mask` as in
+  // AttendOptions, for all keys, or undefined.
+  at::Tensor extend(const at::Tensor& x, const Rotation& rotation, const at::Tensor& mask,
                     KeyValueCache& cache);
 
   TransformerConfig config;
@@ -51,7 +55,7 @@ struct AttentionImpl : torch::nn::Module {
   struct Heads {
     at::Tensor queries, keys, values;  // [N, heads, T, head_size]
   };
-  Heads heads_of(const at::Tensor& x, const at::Tensor& positions);
+  Heads heads_of(const at::Tensor& x, const Rotation& rotation);
   at::Tensor joined(const at::Tensor& attended);
 };
 TORCH_MODULE(Attention);

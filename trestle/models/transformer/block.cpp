@@ -1,7 +1,10 @@
 #include "trestle/models/transformer/block.h"
-#include "trestle/nn/keyed_dropout.h"
+
+#include <ATen/ops/arange.h>
 
 #include <cmath>
+
+#include "trestle/nn/keyed_dropout.h"
 
 namespace trestle::models {
 
@@ -19,6 +22,11 @@ BlockImpl::BlockImpl(const TransformerConfig& config, AttentionCore core,
 }
 
 at::Tensor BlockImpl::forward(const at::Tensor& x, std::optional<at::Tensor> places) {
+  if (cache && !(places && places->defined())) {
+    const at::Tensor positions = at::arange(cache->tokens, cache->tokens + x.size(1),
+                                            x.options().dtype(at::kLong).requires_grad(false));
+    return extend(x, attention->rotation(positions), {}, *cache);
+  }
   const auto dropped = [this](const at::Tensor& y) {
     return nn::keyed_dropout(y, dropout, is_training());
   };
@@ -27,9 +35,9 @@ at::Tensor BlockImpl::forward(const at::Tensor& x, std::optional<at::Tensor> pla
   return y + dropped(mlp->forward(mlp_norm->forward(y)));
 }
 
-at::Tensor BlockImpl::extend(const at::Tensor& x, const at::Tensor& positions,
-                             const at::Tensor& mask, KeyValueCache& cache) {
-  const at::Tensor y = x + attention->extend(attention_norm->forward(x), positions, mask, cache);
+at::Tensor BlockImpl::extend(const at::Tensor& x, const Rotation& rotation, const at::Tensor& mask,
+                             KeyValueCache& cache) {
+  const at::Tensor y = x + attention->extend(attention_norm->forward(x), rotation, mask, cache);
   return y + mlp->forward(mlp_norm->forward(y));
 }
 

@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <memory>
 #include <optional>
 
 #include "trestle/models/transformer/attention.h"
@@ -17,10 +18,11 @@ struct BlockImpl : torch::nn::Module {
             const Drawn& drawn, at::ScalarType norm_type);
 
   // x [N, T, width]; places int64 [N, T] of packed documents or padding (document_mask()), or none.
+  // With a `cache` and no places: extend() behind it.
   at::Tensor forward(const at::Tensor& x, std::optional<at::Tensor> places);
 
   // Behind cached tokens: see AttentionImpl::extend().
-  at::Tensor extend(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& mask,
+  at::Tensor extend(const at::Tensor& x, const Rotation& rotation, const at::Tensor& mask,
                     KeyValueCache& cache);
 
   double dropout;
@@ -28,6 +30,7 @@ struct BlockImpl : torch::nn::Module {
   Attention attention = nullptr;
   Norm mlp_norm = nullptr;
   Mlp mlp = nullptr;
+  std::unique_ptr<KeyValueCache> cache;  // of a ContinuedText, or null
 };
 TORCH_MODULE(Block);
 

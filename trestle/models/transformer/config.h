@@ -13,6 +13,8 @@ struct TransformerConfig {
 
   Style style = Style::Gpt2;
   std::int64_t vocabulary = 50257;
+  // The tables of the vocabulary have rows of zeros up to a multiple of this (table_rows()).
+  std::int64_t vocabulary_multiple = 1;
   std::int64_t context = 1024;  // the largest number of tokens in a row
   std::int64_t width = 768;
   std::int64_t layers = 12;
@@ -49,5 +51,14 @@ struct TransformerConfig {
   std::optional<std::int64_t> begin_token = {};  // BOS
   std::vector<std::int64_t> end_tokens = {};     // generation ends after any of these
 };
+
+// The rows of the embedding's and the head's tables: the vocabulary, rounded up to a multiple of
+// vocabulary_multiple. The rows from `vocabulary` on are padding, for fast products and even
+// shards: they are zeros, no id reaches them, no score comes from them, their gradient is zero, and
+// files do not have them.
+constexpr std::int64_t table_rows(const TransformerConfig& config) {
+  const std::int64_t multiple = config.vocabulary_multiple;
+  return (config.vocabulary + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace trestle::models

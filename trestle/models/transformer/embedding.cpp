@@ -45,9 +45,7 @@ void check_places(const at::Tensor& places, std::int64_t context) {
 TokenEmbeddingImpl::TokenEmbeddingImpl(const TransformerConfig& given, const Drawn& drawn,
                                        at::ScalarType output)
     : config(given), type(output), follows_weights(output == drawn.type) {
-  tokens = register_parameter(
-      "tokens",
-      draw_normal(drawn, "tokens", {config.vocabulary, config.width}, config.initial_deviation));
+  tokens = register_parameter("tokens", draw_table(drawn, "tokens", config));
   if (config.style != TransformerConfig::Style::Gpt2) return;
   positions = register_parameter(
       "positions",
@@ -69,17 +67,19 @@ std::tuple<at::Tensor, at::Tensor> TokenEmbeddingImpl::forward(const at::Tensor&
   const bool placed = given.dim() == 3;
   const at::Tensor ids = placed ? given.select(2, 0) : given;
   const at::Tensor places = placed ? given.select(2, 1).contiguous() : at::Tensor();
-  const std::int64_t count = ids.size(1);
-  if (count > config.context)
+  const std::int64_t first = placed ? 0 : tokens_so_far.value_or(0), end = first + ids.size(1);
+  if (end > config.context)
     throw UsageError(
-        text("a row has ", count, " tokens, more than the model's context of ", config.context),
+        text("a row has ", end, " tokens, more than the model's context of ", config.context),
         {.hint = "Cut the text, or use a model with a longer context."});
   if (ids.numel() == 0)
     throw UsageError(
         text("a transformer takes rows with tokens; got int64 [", join(given.sizes(), ", "), "]"));
   check_ids(ids, config.vocabulary);
   if (placed) check_places(places, config.context);
-  const at::Tensor x = at(ids, placed ? places.clamp_min(0) : at::arange(count, ids.options()));
+  const at::Tensor x =
+      at(ids, placed ? places.clamp_min(0) : at::arange(first, end, ids.options()));
+  if (!placed && tokens_so_far) tokens_so_far = end;
   return {nn::keyed_dropout(x, config.dropout.embedding, is_training()), places};
 }
 

@@ -3,6 +3,8 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <cstdint>
+#include <optional>
 #include <tuple>
 
 #include "trestle/models/transformer/config.h"
@@ -10,15 +12,15 @@
 
 namespace trestle::models {
 
-// Ids to vectors: the table "tokens" [vocabulary, width], and for Gpt2 the table "positions"
-// [context, width] of learned positions.
+// Ids to vectors: the table "tokens" [table_rows(config), width], and for Gpt2 the table
+// "positions" [context, width] of learned positions.
 struct TokenEmbeddingImpl : torch::nn::Module {
   // The tables have the type of `drawn`, the output `type`.
   TokenEmbeddingImpl(const TransformerConfig& config, const Drawn& drawn, at::ScalarType type);
 
   // Ids int64 [N, T], or [N, T, 2] with the place of each token in its document: 0 begins a
   // document, and places below 0 are padding. Returns [N, T, width] and the places [N, T],
-  // undefined for ids alone.
+  // undefined for ids alone. With `tokens_so_far`, ids alone continue a text of that many tokens.
   //
   // Throws UsageError for ids out of range, with the first one and its row and column, and for
   // more tokens than the context.
@@ -32,6 +34,7 @@ struct TokenEmbeddingImpl : torch::nn::Module {
   at::Tensor positions;  // undefined for Llama
   at::ScalarType type;   // of the output
   bool follows_weights;  // the output has the type of tables that are cast, too
+  std::optional<std::int64_t> tokens_so_far;  // of a ContinuedText
 };
 TORCH_MODULE(TokenEmbedding);
 

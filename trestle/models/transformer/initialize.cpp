@@ -40,4 +40,13 @@ at::Tensor draw_uniform(const Drawn& drawn, const std::string& name, at::IntArra
   });
 }
 
+// Element i of a true row is the same with and without padded rows behind it.
+at::Tensor draw_table(const Drawn& drawn, const std::string& name,
+                      const TransformerConfig& config) {
+  const std::int64_t rows = table_rows(config);
+  at::Tensor table = draw_normal(drawn, name, {rows, config.width}, config.initial_deviation);
+  table.narrow(0, config.vocabulary, rows - config.vocabulary).zero_();
+  return table;
+}
+
 }  // namespace trestle::models

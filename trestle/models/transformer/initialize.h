@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "trestle/models/transformer/config.h"
+
 // Initial weights that are drawn by index, so that a rank can draw its slice alone.
 namespace trestle::models {
 
@@ -33,5 +35,9 @@ at::Tensor draw_normal(const Drawn& drawn, const std::string& name, at::IntArray
 // The same for uniform numbers from -bound to bound.
 at::Tensor draw_uniform(const Drawn& drawn, const std::string& name, at::IntArrayRef sizes,
                         double bound);
+
+// A table of the vocabulary [table_rows(config), config.width]: normal with the config's deviation,
+// and zeros in the padded rows.
+at::Tensor draw_table(const Drawn& drawn, const std::string& name, const TransformerConfig& config);
 
 }  // namespace trestle::models

@@ -7,6 +7,8 @@
 #include <ATen/ops/where.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trestle/models/transformer/int8_few_rows.h"
+
 namespace trestle::models {
 
 namespace {
@@ -51,7 +53,11 @@ at::Tensor product(const at::Tensor& x, const Int8Rows& weight, const at::Tensor
   const at::ScalarType type = at::autocast::is_autocast_enabled(device)
                                   ? at::autocast::get_autocast_dtype(device)
                                   : x.scalar_type();
-  const at::Tensor y = Int8Product::apply(x.to(type), weight.rows, weight.scales);
+  const at::Tensor typed = x.to(type);
+  // Training keeps one way of rounding, whatever the number of vectors.
+  const at::Tensor y = !at::GradMode::is_enabled() && has_few_rows(typed, weight)
+                           ? few_rows_product(typed, weight)
+                           : Int8Product::apply(typed, weight.rows, weight.scales);
   return bias.defined() ? y + bias.to(type) : y;
 }
 

@@ -54,8 +54,8 @@ at::Tensor MlpImpl::forward(const at::Tensor& x) {
   const at::Tensor rows = up->forward(x);
   if (config.style == TransformerConfig::Style::Gpt2)
     return down->forward(activate(rows, config.activation));
-  const at::Tensor gate = rows.narrow(-1, 0, config.mlp);
-  return down->forward(activate(gate, config.activation) * rows.narrow(-1, config.mlp, config.mlp));
+  const std::vector<at::Tensor> gate_and_up = rows.split(config.mlp, -1);
+  return down->forward(activate(gate_and_up[0], config.activation) * gate_and_up[1]);
 }
 
 }  // namespace trestle::models

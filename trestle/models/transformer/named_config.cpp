@@ -101,7 +101,7 @@ std::int64_t parameter_count(const TransformerConfig& config) {
       projection(queries, config.width, config.out_bias) +
       projection(config.width, config.mlp, config.mlp_bias) * (is_gpt2 ? 1 : 2) +
       projection(config.mlp, config.width, config.mlp_bias);
-  const std::int64_t table = config.vocabulary * config.width;
+  const std::int64_t table = table_rows(config) * config.width;
   return table * (config.tied_head ? 1 : 2) + (is_gpt2 ? config.context * config.width : 0) +
          config.layers * block + norm;
 }

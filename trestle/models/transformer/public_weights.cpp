@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trestle/base/text.h"
+#include "trestle/models/transformer/vocabulary.h"
 
 namespace trestle::models {
 
@@ -114,7 +115,7 @@ std::vector<PublicPart> parts_of(const TransformerConfig& config, PublicNames na
 NamedTensors public_views(const TransformerConfig& config, PublicNames names,
                           const NamedTensors& ours) {
   NamedTensors views;
-  for (const auto& [name, tensor] : ours) {
+  for (const auto& [name, tensor] : first_rows(ours, config.vocabulary)) {
     std::int64_t first = 0;
     const at::Tensor whole = tensor.detach();
     for (PublicPart& part : parts_of(config, names, name)) {

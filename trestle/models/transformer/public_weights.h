@@ -24,7 +24,9 @@ enum class PublicNames {
 // into a view loads that part of a fused projection, and a transposed one where the file stores
 // [inputs, outputs] (GPT-2's Conv1D). `ours` may be any part of the model, such as a stage.
 // Parameters with another name, such as adapters, are left out. Names of Gpt2 have no
-// "transformer." before them.
+// "transformer." before them. The tables of the vocabulary are views of their first
+// config.vocabulary rows: without padded rows, and without those of new tokens if `config` is that
+// of a file with fewer tokens (vocabulary.h).
 NamedTensors public_views(const TransformerConfig& config, PublicNames names,
                           const NamedTensors& ours);
 

@@ -45,7 +45,7 @@ TransformerConfig named_config(std::string_view name);
 std::vector<std::string> config_names();
 
 // The number of parameters of transformer(config) without adapters: 124'439'808 for "gpt2". A table
-// that the head shares counts once.
+// that the head shares counts once, padded rows count.
 std::int64_t parameter_count(const TransformerConfig& config);
 
 }  // namespace trestle::models

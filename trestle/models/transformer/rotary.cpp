@@ -45,8 +45,8 @@ Rotation rotation_at(const at::Tensor& positions, const at::Tensor& frequencies)
 }
 
 at::Tensor rotate(const at::Tensor& x, const Rotation& rotation) {
-  const std::int64_t half = x.size(-1) / 2;
-  const at::Tensor first = x.narrow(-1, 0, half), second = x.narrow(-1, half, half);
+  const std::vector<at::Tensor> halves = x.split(x.size(-1) / 2, -1);
+  const at::Tensor &first = halves[0], &second = halves[1];
   const at::Tensor& cosine = rotation.cosine;
   const at::Tensor& sine = rotation.sine;
   return at::cat({first * cosine - second * sine, second * cosine + first * sine}, -1)

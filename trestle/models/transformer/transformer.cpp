@@ -26,6 +26,7 @@ void check(const TransformerConfig& config, const TransformerOptions& options) {
   std::vector<std::string> faults;
   for (const auto& [name, size] :
        {std::pair<const char*, std::int64_t>{"vocabulary", config.vocabulary},
+        {"vocabulary_multiple", config.vocabulary_multiple},
         {"context", config.context},
         {"width", config.width},
         {"layers", config.layers},
@@ -65,12 +66,11 @@ void check(const TransformerConfig& config, const TransformerOptions& options) {
   throw UsageError("this transformer cannot be built: " + join(faults, "; "));
 }
 
-enum class Train { Weights, Adapters };
+enum class Weights { Trained, Frozen };
 
-// The module, whose parameters are frozen where adapters alone are trained.
 template <class Module>
-Module frozen_if(Train train, Module module) {
-  if (train == Train::Adapters)
+Module frozen_if(Weights weights, Module module) {
+  if (weights == Weights::Frozen)
     for (const at::Tensor& parameter : module->parameters()) parameter.set_requires_grad(false);
   return module;
 }
@@ -79,8 +79,9 @@ Module frozen_if(Train train, Module module) {
 
 nn::Layers transformer(const TransformerConfig& config, const TransformerOptions& options) {
   check(config, options);
-  const Train train = options.adapters.any() ? Train::Adapters : Train::Weights;
-  const FrozenType frozen = train == Train::Adapters ? options.frozen_type : FrozenType::Float32;
+  const FrozenType frozen = options.frozen_type;
+  const Weights weights =
+      options.adapters.any() || frozen != FrozenType::Float32 ? Weights::Frozen : Weights::Trained;
   const at::ScalarType tables = frozen == FrozenType::Float32 ? options.type : at::kBFloat16;
   const at::ScalarType of_blocks = frozen == FrozenType::Int8 ? at::kChar : tables;
   const auto drawn = [options](std::string module, at::ScalarType type) {
@@ -89,7 +90,7 @@ nn::Layers transformer(const TransformerConfig& config, const TransformerOptions
   nn::Layers net(nn::Seed{options.seed});
   net.add("embed",
           [=] {
-            return frozen_if(train, TokenEmbedding(config, drawn("embed", tables), options.type));
+            return frozen_if(weights, TokenEmbedding(config, drawn("embed", tables), options.type));
           })
       .keep_output("places", 1)
       .pass_on({0});
@@ -99,14 +100,14 @@ nn::Layers transformer(const TransformerConfig& config, const TransformerOptions
             [=] {
               Block block(config, options.attention, options.adapters, drawn(name, of_blocks),
                           options.type);
-              frozen_if(train, block->attention_norm);
-              frozen_if(train, block->mlp_norm);
+              frozen_if(weights, block->attention_norm);
+              frozen_if(weights, block->mlp_norm);
               return block;
             })
         .take("places");
   }
-  net.add("norm", [=] { return frozen_if(train, Norm(config, options.type)); });
-  net.add("head", [=] { return frozen_if(train, Head(config, drawn("head", tables))); });
+  net.add("norm", [=] { return frozen_if(weights, Norm(config, options.type)); });
+  net.add("head", [=] { return frozen_if(weights, Head(config, drawn("head", tables))); });
   if (config.tied_head) net.tie("head.weight", "embed.tokens", &HeadImpl::weight);
   return net;
 }

@@ -22,8 +22,10 @@ struct TransformerOptions {
   InitialWeights weights = InitialWeights::Drawn;
   at::ScalarType type = at::kFloat;  // of the parameters; bf16 halves the memory of generation
   AttentionCore attention = AttentionCore::Fused;
-  LowRankOptions adapters = {};                  // with any, all other parameters are frozen
-  FrozenType frozen_type = FrozenType::Float32;  // of the frozen matrices, with adapters
+  LowRankOptions adapters = {};  // with any, all other parameters are frozen
+  // The type of the matrices that are not trained. Another one than Float32 freezes all of them,
+  // also without adapters: a model that writes text from int8 weights.
+  FrozenType frozen_type = FrozenType::Float32;
 };
 
 // The layers "embed", "blocks.0" to "blocks.<layers - 1>", "norm" and "head". With a tied head,

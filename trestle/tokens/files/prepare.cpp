@@ -1,7 +1,5 @@
 #include "trestle/tokens/files/prepare.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -17,6 +15,7 @@
 #include "trestle/base/text.h"
 #include "trestle/base/utf8.h"
 #include "trestle/tokens/files/documents.h"
+#include "trestle/tokens/files/partial_folder.h"
 #include "trestle/tokens/files/token_file.h"
 
 namespace trestle::tokens {
@@ -261,48 +260,6 @@ void check(const PrepareOptions& options, const Tokenizer& tokenizer) {
                       : "Choose another folder: this one has other files than token files."});
 }
 
-// A folder that becomes `out` at the end. Its name has the process's id, because another process
-// may prepare the same folder.
-class PartialFolder {
- public:
-  explicit PartialFolder(fs::path out) : out_(std::move(out)) {
-    if (!out_.has_filename()) out_ = out_.parent_path();  // "data/plays/"
-    path_ = out_;
-    path_ += text(".", ::getpid(), ".partial");
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-  }
-  ~PartialFolder() {
-    std::error_code none;
-    fs::remove_all(path_, none);
-  }
-  PartialFolder(const PartialFolder&) = delete;
-  PartialFolder& operator=(const PartialFolder&) = delete;
-
-  const fs::path& path() const { return path_; }
-
-  // The old folder is removed only after the new one has its place.
-  // Another process may have written `out` meanwhile.
-  void finish(Overwrite overwrite) {
-    fs::path old = path_;
-    old += ".old";
-    const bool exists = fs::exists(out_);
-    if (exists && overwrite == Overwrite::Refuse && !fs::is_empty(out_))
-      throw UsageError(text(out_.string(), ": another process has written it meanwhile"),
-                       {.hint = "Choose another folder, or allow to overwrite it (--overwrite)."});
-    if (exists) fs::rename(out_, old);
-    std::error_code why;
-    fs::rename(path_, out_, why);
-    if (why && exists) fs::rename(old, out_);
-    if (why) throw FileError(why.message(), {.file = out_.string()});
-    std::error_code none;
-    if (exists) fs::remove_all(old, none);
-  }
-
- private:
-  fs::path out_, path_;
-};
-
 template <class Call>
 auto with_file_errors(const Call& call) {
   try {
@@ -326,6 +283,7 @@ std::string read_sources(const std::vector<std::string>& sources, const PrepareO
 Prepared prepare(const std::vector<std::string>& sources, const Tokenizer& tokenizer,
                  const PrepareOptions& options) {
   return with_file_errors([&] {
+    if (!options.out.empty()) clean_up_after_killed(options.out);
     check(options, tokenizer);
     const std::vector<SourceFile> files = find_sources(sources, options.out);
     std::int64_t bytes = 0;

@@ -82,6 +82,9 @@ void AddedTokens::split(std::string_view text, Specials specials, std::vector<Pa
     if (token.single_word && !stands_alone(text, begin, end)) continue;
     if (token.lstrip) begin = std::max(before_white_space(text, begin), done);
     if (token.rstrip) end = after_white_space(text, end);
+    // The token before has taken this one's white space, and all of its spelling. Python leaves it
+    // out too, or panics where the token before has taken more than that.
+    if (begin >= end) continue;
     if (done < begin) out->push_back({-1, text.substr(done, begin - done)});
     out->push_back({token.id, text.substr(begin, end - begin)});
     done = end;

@@ -147,28 +147,30 @@ ChoicesResult evaluate_choices(const generate::LanguageModel& model,
                                const ChoicesOptions& options) {
   ChoiceEncoder encoder(tokenizer, model.config().context, options);
   // All choices are encoded first, so that a bad one is refused before the first one is scored.
-  std::vector<generate::LanguageModel::Continuation> all;
-  for (const Question& question : questions)
+  std::vector<std::vector<generate::LanguageModel::Continuation>> all;  // [question][choice]
+  for (const Question& question : questions) {
+    auto& own = all.emplace_back();
     for (std::size_t choice = 0; choice < question.choices.size(); ++choice)
-      all.push_back(encoder.encode(question, choice));
+      own.push_back(encoder.encode(question, choice));
+  }
   ChoicesResult result;
   result.cut = encoder.cut();
-  std::size_t next = 0;  // of `all`
   // The choices of whole questions are one batch, limited in its tokens with their padding.
   constexpr std::int64_t most_tokens = 4096;
   for (std::size_t first = 0; first < questions.size();) {
-    std::size_t last = first, end = next;
-    std::int64_t longest = 0;
+    std::size_t last = first;
+    std::int64_t longest = 0, texts = 0;
     for (; last < questions.size(); ++last) {
-      const std::size_t more = end + questions[last].choices.size();
       std::int64_t length = longest;
-      for (std::size_t i = end; i < more; ++i) length = std::max(length, std::ssize(all[i].ids));
-      if (last > first && length * static_cast<std::int64_t>(more - next) > most_tokens) break;
+      for (const auto& one : all[last]) length = std::max(length, std::ssize(one.ids));
+      const std::int64_t more = texts + std::ssize(all[last]);
+      if (last > first && length * more > most_tokens) break;
       longest = length;
-      end = more;
+      texts = more;
     }
-    const auto rows = model.log_probabilities({all.begin() + static_cast<std::ptrdiff_t>(next),
-                                               all.begin() + static_cast<std::ptrdiff_t>(end)});
+    const auto rows =
+        model.log_probabilities_of_groups({all.begin() + static_cast<std::ptrdiff_t>(first),
+                                           all.begin() + static_cast<std::ptrdiff_t>(last)});
     auto row = rows.begin();
     for (; first < last; ++first) {
       const Question& question = questions[first];
@@ -186,7 +188,6 @@ ChoicesResult evaluate_choices(const generate::LanguageModel& model,
       result.right_normalised += answered.chosen_normalised == question.answer ? 1 : 0;
       result.questions.push_back(std::move(answered));
     }
-    next = end;
     if (options.progress) options.progress(std::ssize(result.questions), std::ssize(questions));
   }
   return result;

@@ -56,6 +56,8 @@ struct ChoicesResult {
 // largest score, and normalised by bytes the one with the largest score / bytes of the choice; the
 // first of equal ones.
 //
+// The choices of a question share the keys and values of the tokens that all of them begin with.
+//
 // Too many tokens for the context lose their begin. Throws UsageError, with the question's place,
 // for a choice without a token of its own, for one that fills the context alone, and for an empty
 // prompt without a prefix.

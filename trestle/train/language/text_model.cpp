@@ -8,6 +8,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/models/transformer/gguf_config.h"
+#include "trestle/models/transformer/head.h"
 #include "trestle/models/transformer/public_weights.h"
 #include "trestle/models/transformer/read_config.h"
 #include "trestle/models/transformer/transformer.h"
@@ -26,6 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool int8(const TextModelOptions& options) { return options.type == at::kChar; }
+
 nn::Layers empty_layers(TextModel& model, const TextModelOptions& options,
                         models::FrozenType frozen_type = models::FrozenType::Float32) {
   if (!options.adapters.empty()) {
@@ -37,10 +40,12 @@ nn::Layers empty_layers(TextModel& model, const TextModelOptions& options,
   }
   models::TransformerConfig config = model.config;
   config.dropout = {};
-  nn::Layers layers = models::transformer(config, {.weights = models::InitialWeights::Unset,
-                                                   .type = options.type,
-                                                   .adapters = model.adapters,
-                                                   .frozen_type = frozen_type});
+  if (int8(options)) frozen_type = models::FrozenType::Int8;
+  nn::Layers layers =
+      models::transformer(config, {.weights = models::InitialWeights::Unset,
+                                   .type = int8(options) ? at::kFloat : options.type,
+                                   .adapters = model.adapters,
+                                   .frozen_type = frozen_type});
   layers.eval();
   return layers;
 }
@@ -49,20 +54,30 @@ nn::Layers empty_layers(TextModel& model, const TextModelOptions& options,
 // embedding, which is moved last.
 void place(const nn::Layers& layers, const std::vector<Device>& devices) {
   if (devices.empty()) return;
+  const at::NoGradGuard no_grad;  // errors of devices then have no advice for training
   const nn::Graph graph = layers.graph();
   const std::size_t count = graph.layers.size();
   for (std::size_t i = count; i-- > 0;)
     graph.layers[i].to(devices[i * devices.size() / count].torch);
 }
 
-void load_public(TextModel& model, models::PublicNames names) {
+constexpr const char* other_config_hint =
+    "The model's config is not that of its weights: one of the two files was replaced or damaged.";
+
+void load_public(TextModel& model, models::PublicNames names, const TextModelOptions& options) {
   const NamedTensors ours = model.layers.named_parameters();
+  if (int8(options)) {
+    load_transformer_weights(model.config, ours, model.weights,
+                             {.mismatch_hint = other_config_hint});
+    return;
+  }
   checkpoint::load_weights(models::public_views(model.config, names, ours), model.weights,
                            {.rename =
                                 [&](const std::string& name) {
                                   return models::canonical_name(model.config, names, name);
                                 },
-                            .memory = checkpoint::LoadMemory::Mapped});
+                            .memory = checkpoint::LoadMemory::Mapped,
+                            .mismatch_hint = other_config_hint});
   if (names == models::PublicNames::Gguf) models::rotary_rows_from_gguf(model.config, ours);
 }
 
@@ -87,7 +102,8 @@ TextModel open_run(const fs::path& path, const TextModelOptions& options) {
   model.layers = empty_layers(model, options, frozen_type(recipe));
   load_transformer_weights(model.config, model.layers.named_parameters(), model.weights,
                            {.rename = [](const std::string& name) { return name; },
-                            .memory = checkpoint::LoadMemory::Mapped});
+                            .memory = checkpoint::LoadMemory::Mapped,
+                            .mismatch_hint = other_config_hint});
   if (fs::is_directory(path / "tokenizer")) {
     model.tokenizer = tokens::open_saved_tokenizer(path / "tokenizer");
     model.tokenizer_files = path / "tokenizer";
@@ -102,7 +118,7 @@ TextModel open_hugging_face(const fs::path& path, const TextModelOptions& option
   model.weights = path;
   model.config = models::read_config(path / "config.json");
   model.layers = empty_layers(model, options);
-  load_public(model, models::PublicNames::HuggingFace);
+  load_public(model, models::PublicNames::HuggingFace, options);
   for (const char* name : {"tokenizer.json", "vocab.json", "tokenizer.model"})
     if (!model.tokenizer && fs::exists(path / name)) {
       model.tokenizer = tokens::open_tokenizer(path);
@@ -118,7 +134,7 @@ TextModel open_gguf(const fs::path& path, const TextModelOptions& options) {
   model.weights = path;
   model.config = models::read_gguf_config(path);
   model.layers = empty_layers(model, options);
-  load_public(model, models::PublicNames::Gguf);
+  load_public(model, models::PublicNames::Gguf, options);
   const tokens::GgufFile file = tokens::read_gguf_tokens(path);
   if (options.tokenizer.empty() && !file.tokens.model.empty())
     model.tokenizer = tokens::gguf_tokenizer(file.tokens);
@@ -134,6 +150,15 @@ TextModel open_gguf(const fs::path& path, const TextModelOptions& options) {
 }
 
 }  // namespace
+
+at::ScalarType parse_weights_type(std::string_view word, std::string_view flag) {
+  if (word == "fp32") return at::kFloat;
+  if (word == "bf16") return at::kBFloat16;
+  if (word == "int8") return at::kChar;
+  throw UsageError(text(flag, " ", word, " is not one of fp32, bf16 and int8"),
+                   {.hint = "These are the types of weights that a language model writes and is "
+                            "evaluated with."});
+}
 
 std::unique_ptr<tokens::Tokenizer> tokenizer_of_weights(const fs::path& weights) {
   if (tokens::is_gguf_file(weights)) return tokens::open_tokenizer(weights);
@@ -170,6 +195,10 @@ TextModel open_text_model(const fs::path& path, const TextModelOptions& options)
   }
   if (!options.adapters.empty())
     load_adapters(model.config, model.layers.named_parameters(), options.adapters);
+  if (int8(options)) {
+    const nn::Graph graph = model.layers.graph();
+    std::dynamic_pointer_cast<models::HeadImpl>(graph.layers.back().module.make())->round_to_int8();
+  }
   if (!options.tokenizer.empty()) model.tokenizer = tokens::open_tokenizer(options.tokenizer);
   place(model.layers, options.devices);
   return model;

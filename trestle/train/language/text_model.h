@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trestle/device/device.h"
@@ -36,13 +37,20 @@ struct TextModel {
 
 struct TextModelOptions {
   Checkpoint checkpoint = Checkpoint::Best;  // of a run
-  at::ScalarType type = at::kFloat;          // of the weights in memory
+  // The weights' type in memory: fp32, bf16, or int8. With int8 the blocks' projections and the
+  // head have a scale for each row (models/transformer/int8_rows.h), tables are in bf16, and
+  // everything around them is in fp32.
+  at::ScalarType type = at::kFloat;
   // One device for all layers, or several: then the blocks are divided evenly.
   std::vector<Device> devices = {};
   std::filesystem::path tokenizer = {};  // instead of the model's own
   std::filesystem::path adapters =
       {};  // a folder of PEFT whose adapters are put beside the weights
 };
+
+// "fp32", "bf16" or "int8" as TextModelOptions::type. Throws UsageError for another word, which
+// names `flag`.
+at::ScalarType parse_weights_type(std::string_view word, std::string_view flag);
 
 // The tokenizer that belongs to weights: that of a GGUF file, of the folder of Hugging Face, or of
 // the run of a file of weights. Null where none is found.

@@ -1,9 +1,10 @@
 #include "trestle/train/language/text_sample.h"
 
 #include <algorithm>
-#include <vector>
+#include <filesystem>
 
-#include "trestle/generate/generate.h"
+#include "trestle/generate/choose_token.h"
+#include "trestle/models/transformer/config.h"
 #include "trestle/tokens/files/token_set.h"
 #include "trestle/tokens/saved_tokenizer.h"
 #include "trestle/tokens/stream_decoder.h"
@@ -13,35 +14,35 @@ namespace trestle::train {
 
 namespace fs = std::filesystem;
 
-TextSample::TextSample(const recipe::Recipe& recipe, const nn::Layers& model) : model_(model) {
+TextSample::TextSample(const recipe::Recipe& recipe) {
   const fs::path folder = recipe.data.tokens;
-  if (!is_transformer(recipe) || recipe.data.name != "tokens") return;
+  if (!is_transformer(recipe) || recipe.data.name != "tokens" || recipe.train.sample_tokens < 1)
+    return;
   if (!fs::is_directory(folder / "tokenizer")) return;
-  config_ = transformer_config(recipe);
-  if (config_.context < 2) return;  // a prompt would fill it
-  seed_ = static_cast<std::uint64_t>(recipe.train.seed);
+  const models::TransformerConfig config = transformer_config(recipe);
+  if (config.context < 2) return;  // a prompt would fill it
   tokenizer_ = tokens::open_saved_tokenizer(folder / "tokenizer");
   const bool validates = fs::exists(folder / "validation_000000.bin");
   const tokens::TokenSet text(folder, validates ? "validation" : "train");
   constexpr std::int64_t most = 16;
-  prompt_.resize(static_cast<std::size_t>(
-      std::min({most, text.count(), std::max<std::int64_t>(config_.context / 4, 1)})));
-  text.read(0, prompt_, config_.vocabulary);
+  task_.prompt.resize(static_cast<std::size_t>(
+      std::min({most, text.count(), std::max<std::int64_t>(config.context / 4, 1)})));
+  text.read(0, task_.prompt, config.vocabulary);
+  task_.tokens = std::min(recipe.train.sample_tokens, config.context - std::ssize(task_.prompt));
+  task_.allowed = std::min<std::int64_t>(tokenizer_->size(), config.vocabulary);
 }
 
-std::string TextSample::write(std::int64_t tokens) const {
-  const generate::LanguageModel writer(model_, config_);
-  const generate::Generated made = generate::generate(
-      writer, prompt_,
-      {.choice = {.temperature = 0.8, .seed = seed_},
-       .most_tokens = std::min(tokens, config_.context - std::ssize(prompt_)),
-       .tokens = std::min<std::int64_t>(tokenizer_->size(), config_.vocabulary)});
+std::string TextSample::text_of(const std::vector<std::int64_t>& ids) const {
   tokens::StreamDecoder decoder(*tokenizer_, tokens::StreamDecoder::SpecialTokens::Write);
   std::string text;
-  for (const auto& ids : {prompt_, made.ids})
-    for (const std::int64_t id : ids)
-      if (id < tokenizer_->size()) text += decoder.add(static_cast<tokens::Id>(id));
+  for (const std::int64_t id : ids)
+    if (id < tokenizer_->size()) text += decoder.add(static_cast<tokens::Id>(id));
   return text + decoder.finish();
+}
+
+std::int64_t choose_sample_token(const at::Tensor& scores, const std::vector<std::int64_t>& so_far,
+                                 std::int64_t allowed, std::uint64_t seed) {
+  return generate::choose_token(scores, so_far, 0, allowed, {.temperature = 0.8, .seed = seed});
 }
 
 }  // namespace trestle::train

@@ -89,10 +89,13 @@ fs::path saved_weights(const RunFolder& folder, Checkpoint which) {
   const bool best = which == Checkpoint::Best;
   const fs::path file = best ? folder.best() : folder.last();
   if (best ? fs::exists(file) : checkpoint::is_checkpoint(file)) return file;
+  std::string hint = best ? "It appears at the end of the first epoch."
+                          : "It appears at the end of the first epoch, or when the run is stopped.";
+  if (best && checkpoint::is_checkpoint(folder.last()))
+    hint += " The run has saved its last weights: --checkpoint last uses them.";
   throw UsageError(
       text(folder.path.string(), ": has no ", fs::relative(file, folder.path).string(), " yet"),
-      {.hint = best ? "It appears at the end of the first epoch."
-                    : "It appears at the end of the first epoch, or when the run is stopped."});
+      {.hint = std::move(hint)});
 }
 
 recipe::Recipe recipe_of(const RunFolder& folder) {
