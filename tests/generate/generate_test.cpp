@@ -39,6 +39,9 @@ TransformerConfig config_of(Style style) {
 
 class Generation : public testing::TestWithParam<Style> {
  protected:
+  // Before the first backward of this process.
+  static void SetUpTestSuite() { install_virtual_devices({.count = 3}); }
+
   TransformerConfig config = config_of(GetParam());
   nn::Layers net = models::transformer(config);
   LanguageModel model{net, config};

@@ -134,10 +134,15 @@ TEST_F(AdapterTraining, RanksGiveTheWeightsOfOneRank) {
                                    {"zero2_4", 1, 4, "gradients"},
                                    {"zero3_4", 1, 4, "parameters"},
                                    {"hsdp4", 2, 2, "parameters"}};
-  for (const char* type : {"fp32", "bf16", "int8"})
+  // By how much of the largest number. A product of bf16 weights rounds its input to bf16, where a
+  // difference in the 24th bit can become one in the 8th.
+  const auto apart = [](const at::Tensor& a, const at::Tensor& b) {
+    return ((a - b).abs().max() / b.abs().max()).item<double>();
+  };
+  for (const std::string type : {"fp32", "bf16", "int8"})
     for (const char* optimizer : {"sgd", "adamw"}) {
-      recipe::Recipe recipe =
-          tuned_recipe(std::string_view(type) == "bf16" ? "gpt2" : "llama", type);
+      const bool bf16 = type == "bf16";
+      recipe::Recipe recipe = tuned_recipe(bf16 ? "gpt2" : "llama", type);
       recipe.name += text("_", optimizer);
       recipe.optimizer.name = optimizer;
       if (recipe.optimizer.name == "sgd") recipe.optimizer.learning_rate = 0.5;
@@ -161,8 +166,7 @@ TEST_F(AdapterTraining, RanksGiveTheWeightsOfOneRank) {
           if (name.find(".lora") == std::string::npos)
             EXPECT_TRUE(at::equal(actual.at(name), tensor)) << name;
           else
-            EXPECT_TRUE(at::allclose(actual.at(name), tensor, 1e-4, 1e-5))
-                << name << " differs by " << (actual.at(name) - tensor).abs().max().item<double>();
+            EXPECT_LT(apart(actual.at(name), tensor), bf16 ? 0.01 : 1e-4) << name;
       }
     }
 }
