@@ -370,12 +370,16 @@ TEST_F(LanguageVerbs, ModelGrowsByTheTokensThatPrepareAdds) {
   const auto prepared = json_lines(prepare);
   const std::int64_t known = prepared[0]["vocabulary"].get<std::int64_t>() - 3;
   const std::string vocabulary = std::to_string(known + 3);
-  std::vector<std::string> grow = {
-      "train",  "tiny.toml", "--tokens",  "calls",
-      "--name", "grown",     "--weights", "runs/small/best.safetensors"};
-  refused(grow, "vocabulary = " + vocabulary);
-  grow.insert(grow.end(), {"--vocabulary", vocabulary, "--vocabulary-multiple", "64"});
-  const Finished grown = run(grow);
+  const auto grow = [](std::vector<std::string> more) {
+    std::vector<std::string> words = {"train",  "tiny.toml", "--tokens",  "calls",
+                                      "--name", "grown",     "--weights", "small.safetensors"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  fs::copy_file(folder_ / "runs/small/best.safetensors", folder_ / "small.safetensors");
+  refused(grow({"--vocabulary", "270"}), "rows of tokens are added, not removed");
+  refused(grow({"--adapter-rank", "2"}), "modules_to_save");
+  const Finished grown = run(grow({"--vocabulary-multiple", "64"}));
   EXPECT_EQ(grown.code, 0) << grown.err;
   EXPECT_THAT(grown.out, HasSubstr("3 tokens that the weights do not have"));
   // The greedy answer has no id of the 64-row padding, and the new token is one id.
@@ -389,10 +393,6 @@ TEST_F(LanguageVerbs, ModelGrowsByTheTokensThatPrepareAdds) {
   ASSERT_EQ(done({"export", "runs/grown", "--out", "grown", "--names", "hugging_face"}), "");
   EXPECT_EQ(Json::parse(read_file(folder_ / "grown/config.json"))["vocab_size"], known + 3);
   EXPECT_THAT(read_file(folder_ / "grown/tokenizer.json"), HasSubstr("<|tool|>"));
-  grow.back() = "1";
-  grow.insert(grow.end(), {"--adapter-rank", "2", "--overwrite"});
-  grow.pop_back();
-  refused(grow, "modules_to_save");
   refused({"text", "prepare", "sea.txt", "--add-token", "<|x|>", "--out", "none"},
           "byte-level BPE");
 }
