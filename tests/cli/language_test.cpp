@@ -236,6 +236,49 @@ TEST_F(LanguageVerbs, TokenizersAreTrainedFromTextsIntoJson) {
             "");
 }
 
+// A tokenizer with new tokens, a training from weights of the old ones, and its text.
+TEST_F(LanguageVerbs, ModelGrowsByTheTokensThatPrepareAdds) {
+  ASSERT_EQ(
+      done({"text", "train-tokenizer", "sea.txt", "--vocabulary", "280", "--out", "small.json"}),
+      "");
+  write_file(folder_ / "calls.txt", read_file(folder_ / "sea.txt") + "call <|tool|> now\n");
+  ASSERT_EQ(done({"text", "prepare", "sea.txt", "--tokenizer", "small.json", "--out", "small"}),
+            "");
+  ASSERT_EQ(done({"train", "tiny.toml", "--tokens", "small", "--name", "small", "--quiet"}), "");
+  const std::vector<std::string> prepare = {
+      "text",        "prepare",  "calls.txt",   "--tokenizer", "small.json",
+      "--add-token", "<|tool|>", "--add-token", "<|user|>",    "--add-special",
+      "<|stop|>",    "--out",    "calls",       "--json"};
+  const auto prepared = json_lines(prepare);
+  const std::int64_t known = prepared[0]["vocabulary"].get<std::int64_t>() - 3;
+  const std::string vocabulary = std::to_string(known + 3);
+  const auto grow = [](std::vector<std::string> more) {
+    std::vector<std::string> words = {"train",  "tiny.toml", "--tokens",  "calls",
+                                      "--name", "grown",     "--weights", "small.safetensors"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  fs::copy_file(folder_ / "runs/small/best.safetensors", folder_ / "small.safetensors");
+  refused(grow({"--vocabulary", "270"}), "rows of tokens are added, not removed");
+  refused(grow({"--adapter-rank", "2"}), "modules_to_save");
+  const Finished grown = run(grow({"--vocabulary-multiple", "64"}));
+  EXPECT_EQ(grown.code, 0) << grown.err;
+  EXPECT_THAT(grown.out, HasSubstr("3 tokens that the weights do not have"));
+  // The greedy answer has no id of the 64-row padding, and the new token is one id.
+  const auto made = json_lines({"generate", "runs/grown", "--prompt", "call <|tool|>", "--tokens",
+                                "12", "--greedy", "--json"});
+  for (const auto& id : made[0]["ids"]) EXPECT_LT(id.get<std::int64_t>(), known + 3);
+  EXPECT_EQ(done({"generate", "runs/grown", "--ids", std::to_string(known + 2), "--tokens", "2"}),
+            "");
+  refused({"generate", "runs/grown", "--ids", vocabulary, "--tokens", "2"},
+          "the model has the ids 0 to " + std::to_string(known + 2));
+  ASSERT_EQ(done({"export", "runs/grown", "--out", "grown", "--names", "hugging_face"}), "");
+  EXPECT_EQ(Json::parse(read_file(folder_ / "grown/config.json"))["vocab_size"], known + 3);
+  EXPECT_THAT(read_file(folder_ / "grown/tokenizer.json"), HasSubstr("<|tool|>"));
+  refused({"text", "prepare", "sea.txt", "--add-token", "<|x|>", "--out", "none"},
+          "byte-level BPE");
+}
+
 TEST_F(LanguageVerbs, PrepareTellsOfWhatAModelCannotLearn) {
   write_file(folder_ / "pairs.jsonl", R"({"prompt": "1+1=", "answer": "2"})"
                                       "\n");

@@ -36,6 +36,7 @@ struct Recipe {
   struct Transformer {
     std::string config;
     std::int64_t vocabulary = 0;
+    std::int64_t vocabulary_multiple = 1;
     std::int64_t context = 0;
     std::int64_t layers = 0;
     std::int64_t heads = 0, kv_heads = 0;

@@ -12,7 +12,13 @@ void add_transformer_fields(std::vector<Field>& fields) {
       "gpt2, llama: sizes by name, such as gpt2 or smollm2-135m, or from a config.json of Hugging "
       "Face or its folder; empty: the fields below");
   add(&T::vocabulary, "vocabulary",
-      "number of tokens; 0 = of the config, or of the tokenizer of the data", size);
+      "number of tokens; 0 = of the config, or of the tokenizer of the data; more than those of "
+      "`weights`: the new tokens' rows begin as the mean of the old ones",
+      size);
+  add(&T::vocabulary_multiple, "vocabulary_multiple",
+      "adds rows of zeros to the embedding and the head, up to a multiple of this; they have no "
+      "score and no gradient, and are not saved",
+      Limits{1, 1048576, {}, OnResume::MayChange});
   add(&T::context, "context", "largest number of tokens in a row; 0 = of the config, or 1024",
       size);
   add(&T::layers, "layers", "number of blocks; 0 = of the config, or 12", size);

@@ -97,14 +97,15 @@ void Checkpointer::write(const checkpoint::TrainState& state, Gradients gradient
   if (model_.replicas) {
     const auto groups =
         model_.replicas->groups_to_save(optimizers(), {.gradients = with_gradients});
-    return checkpoint::write_training_checkpoint(folder_.last(), groups, state, ranks_.saving());
+    return checkpoint::write_training_checkpoint(folder_.last(), groups, state, ranks_.saving(),
+                                                 model_.padding);
   }
   checkpoint::TrainingCheckpoint resume{.weights = weights_of(model_.pipeline), .state = state};
   for (const StageOptimizer& stage : model_.optimizers)
     for (auto& entry : optim::optimizer_state(*stage.optimizer, stage.names))
       resume.optimizer.push_back(std::move(entry));
   if (with_gradients) resume.gradients = this->gradients();
-  checkpoint::write_training_checkpoint(folder_.last(), resume, ranks_.saving());
+  checkpoint::write_training_checkpoint(folder_.last(), resume, ranks_.saving(), model_.padding);
 }
 
 parallel::StageOptimizers Checkpointer::optimizers() const {
@@ -138,7 +139,8 @@ void Checkpointer::write_weights(const std::filesystem::path& file, const EpochR
       replicas && replicas->is_sharded() ? replicas->state() : weights_of(model_.pipeline);
   if (ranks_.replica() > 0) own.clear();  // replica 0 writes them
   with_saved_state_named(folder_, ranks_, [&] {
-    checkpoint::write_tensors_over_ranks(file, own, metadata, ranks_.saving());
+    checkpoint::write_tensors_over_ranks(file, checkpoint::without_padding(own, model_.padding),
+                                         metadata, ranks_.saving());
   });
 }
 

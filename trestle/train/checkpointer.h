@@ -34,6 +34,7 @@ class Checkpointer {
     Pipeline& pipeline;
     parallel::StageReplicas* replicas;  // null: one pipeline
     std::vector<StageOptimizer>& optimizers;
+    checkpoint::PaddedRows padding = {};  // rows that are not saved
   };
 
   // `keep_best`: how many epochs' weights are kept.

@@ -40,6 +40,8 @@ void check_deepspeed_checkpoints(const recipe::Recipe& recipe) {
     refuse("does not work with fp16, whose scaler DeepSpeed's folder would have to hold");
   if (recipe.mesh.shard > 1 && recipe.mesh.replicate > 1)
     refuse("does not work with both replicate and shard in [mesh]");
+  if (recipe.transformer.vocabulary_multiple > 1)
+    refuse("does not work with vocabulary_multiple, whose padded rows are not in the checkpoint");
   const auto& optimizer = recipe.optimizer;
   if (!optimizer.frozen.empty()) refuse("does not work with frozen parameters");
   if (!optimizer.no_weight_decay.empty() || !optimizer.rate_factors.empty())

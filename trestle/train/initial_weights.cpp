@@ -4,13 +4,16 @@
 #include <cmath>
 #include <filesystem>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/models/transformer/adapters.h"
 #include "trestle/train/language/load_adapters.h"
 #include "trestle/train/language/load_public_weights.h"
+#include "trestle/train/language/new_tokens.h"
 #include "trestle/train/language/transformer_recipe.h"
+#include "trestle/train/optimizers/parameter_groups.h"
 
 namespace trestle::train {
 
@@ -43,6 +46,48 @@ void check_initial_adapters(const recipe::Recipe& recipe) {
       text(folder, ": these adapters do not fit the recipe: they have ", join(faults, "; ")));
 }
 
+// The tokens that the model has and the file of its weights does not. Below 0: the other way round.
+std::int64_t new_tokens(const recipe::Recipe& recipe) {
+  const models::TransformerConfig config = transformer_config(recipe);
+  const std::int64_t known = tokens_of_weights(config, recipe.model.weights);
+  return known == 0 ? 0 : config.vocabulary - known;
+}
+
+bool freezes(const recipe::Recipe& recipe, const char* parameter) {
+  const auto& frozen = recipe.optimizer.frozen;
+  return std::any_of(frozen.begin(), frozen.end(), [&](const std::string& pattern) {
+    return names_parameter(pattern, parameter);
+  });
+}
+
+void check_tokens_of_weights(const recipe::Recipe& recipe) {
+  const std::int64_t added = new_tokens(recipe);
+  const std::string& file = recipe.model.weights;
+  if (added < 0 && recipe.model.weights_strict) {
+    const std::int64_t tokens = transformer_config(recipe).vocabulary;
+    throw UsageError(
+        text("the weights have the rows of ", tokens - added, " tokens, and the model ",
+             "would have ", tokens, ": rows of tokens are added, not removed"),
+        {.file = file,
+         .hint = text("Set 'vocabulary' in [transformer] to ", tokens - added,
+                      " or more, or leave it out.")});
+  }
+  if (added <= 0) return;
+  if (recipe.adapters.rank > 0) refuse_frozen_new_tokens(added, file);
+  for (const char* const table : {"embed.tokens", "head.weight"})
+    if (freezes(recipe, table))
+      throw UsageError(text(counted(added, "new token"), " would never be learned: 'frozen' in ",
+                            "[optimizer] freezes ", table, ", which has their rows"),
+                       {.file = file, .hint = "Train the embedding and the head."});
+}
+
+std::string note_on_new_tokens(const recipe::Recipe& recipe) {
+  const std::int64_t added = is_transformer(recipe) ? new_tokens(recipe) : 0;
+  if (added <= 0) return {};
+  return text(counted(added, "token"),
+              " that the weights do not have: the mean of all rows is their initial row");
+}
+
 }  // namespace
 
 void check_initial_weights(const recipe::Recipe& recipe) {
@@ -60,6 +105,7 @@ void check_initial_weights(const recipe::Recipe& recipe) {
                                    (path / "best.safetensors").string(), ", or its last ones, ",
                                    (path / "last").string(), ".")});
   checkpoint::list_weights(file);
+  if (is_transformer(recipe)) check_tokens_of_weights(recipe);
 }
 
 std::vector<InitialFile> initial_files(const recipe::Recipe& recipe) {
@@ -77,7 +123,8 @@ std::vector<InitialFile> initial_files(const recipe::Recipe& recipe) {
                  return load_transformer_weights(transformer_config(recipe), model, weights,
                                                  options);
                return checkpoint::load_weights(model, weights, options);
-             }});
+             },
+         .note = note_on_new_tokens(recipe)});
   const std::string& adapters = recipe.adapters.weights;
   if (!adapters.empty() && is_transformer(recipe))
     files.push_back(
@@ -97,11 +144,16 @@ std::string title_column(const std::string& title) {
   return title + std::string(width - std::min(title.size(), width), ' ');
 }
 
+void note_loaded(const InitialFile& file, const checkpoint::LoadReport& report,
+                 Progress& progress) {
+  progress.note(text(title_column(file.title), file.path, ": ", checkpoint::describe(report)));
+  if (!file.note.empty()) progress.note(title_column("new rows") + file.note);
+}
+
 void load_initial_weights(const recipe::Recipe& recipe, const NamedTensors& model,
                           Progress& progress) {
   for (const InitialFile& file : initial_files(recipe)) {
-    const checkpoint::LoadReport report = file.load(file.filled(model), {.strict = file.strict});
-    progress.note(text(title_column(file.title), file.path, ": ", checkpoint::describe(report)));
+    note_loaded(file, file.load(file.filled(model), {.strict = file.strict}), progress);
   }
 }
 

@@ -123,7 +123,7 @@ void load_weights_over_ranks(const recipe::Recipe& recipe, const Pipeline& pipel
       throw FormatError(
           text("the ", file.title, " do not fit the model: ", checkpoint::describe(all)),
           {.file = file.path});
-    progress.note(text(title_column(file.title), file.path, ": ", checkpoint::describe(all)));
+    note_loaded(file, all, progress);
   }
 }
 

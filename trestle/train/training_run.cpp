@@ -81,7 +81,7 @@ void TrainingRun::begin(const RunFolder& folder) {
 
 void TrainingRun::restore(const RunFolder& folder) {
   folder_ = folder;
-  const checkpoint::SavedTraining saved(folder.last());
+  const checkpoint::SavedTraining saved(folder.last(), padded_rows(setup_.recipe));
   check_same_run(saved.state());
   state_ = saved.state();
   open_folder(folder);
@@ -105,7 +105,8 @@ void TrainingRun::open_folder(const RunFolder& folder) {
                         Checkpointer::Model{.name = setup_.recipe.model.name,
                                             .pipeline = *setup_.pipeline,
                                             .replicas = setup_.replicas.get(),
-                                            .optimizers = setup_.optimizers},
+                                            .optimizers = setup_.optimizers,
+                                            .padding = padded_rows(setup_.recipe)},
                         folder, setup_.recipe.train.keep_best);
 }
 

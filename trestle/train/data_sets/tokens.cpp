@@ -12,7 +12,7 @@
 #include "trestle/base/text.h"
 #include "trestle/tokens/saved_tokenizer.h"
 #include "trestle/train/data_sets/data_sets.h"
-#include "trestle/train/language/text_model.h"
+#include "trestle/train/language/new_tokens.h"
 #include "trestle/train/language/transformer_recipe.h"
 
 namespace trestle::train {
@@ -100,16 +100,16 @@ OpenedData open_tokens(const recipe::Recipe& recipe) {
                           recipe.model.name, "'"));
   const models::TransformerConfig config = transformer_config(recipe);
   const tokens::TokenSet set(recipe.data.tokens);
-  if (set.vocabulary() > config.vocabulary)
-    throw UsageError(text("the tokenizer of the text has ", set.vocabulary(),
-                          " tokens, and the model ", config.vocabulary),
-                     {.file = recipe.data.tokens,
-                      .hint = "Set a larger 'vocabulary' in [transformer], or prepare the text "
-                              "with the model's tokenizer."});
-  if (!recipe.model.weights.empty())
-    if (const auto own = tokenizer_of_weights(recipe.model.weights))
-      tokens::check_tokenizer(set, own->hash(), recipe.data.tokens);
   check_own_tokenizer(set, recipe.data.tokens);
+  check_text_of_weights(recipe, set);
+  if (set.vocabulary() > config.vocabulary)
+    throw UsageError(
+        text("the tokenizer of the text has ", set.vocabulary(), " tokens, and the model ",
+             config.vocabulary),
+        {.file = recipe.data.tokens,
+         .hint = text("vocabulary = ", set.vocabulary(), " in [transformer] gives the model more; ",
+                      "the rows of new tokens begin as the mean of the rows in 'weights'. Or "
+                      "prepare the text with the model's tokenizer.")});
   OpenedData opened;
   opened.training = rows_of(recipe, config, "train");
   if (has_validation(recipe.data.tokens)) opened.validation = rows_of(recipe, config, "validation");

@@ -1,6 +1,7 @@
 #include "trestle/train/language/load_public_weights.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
@@ -11,16 +12,20 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/base/text.h"
 #include "trestle/models/transformer/int8_rows.h"
 #include "trestle/models/transformer/public_weights.h"
+#include "trestle/models/transformer/vocabulary.h"
 
 namespace trestle::train {
 
 namespace {
 
+using StoredTensors = std::vector<checkpoint::StoredTensor>;
+
 // Whose names the file has; nothing: trestle's own.
-std::optional<models::PublicNames> names_in(const std::filesystem::path& file) {
-  for (const checkpoint::StoredTensor& tensor : checkpoint::list_weights(file)) {
+std::optional<models::PublicNames> names_in(const StoredTensors& file) {
+  for (const checkpoint::StoredTensor& tensor : file) {
     if (tensor.name == "token_embd.weight") return models::PublicNames::Gguf;
     if (tensor.name.ends_with("wte.weight") || tensor.name == "model.embed_tokens.weight")
       return models::PublicNames::HuggingFace;
@@ -30,7 +35,7 @@ std::optional<models::PublicNames> names_in(const std::filesystem::path& file) {
 
 constexpr std::string_view scales_end = ".scales";
 
-bool has_scales(const std::vector<checkpoint::StoredTensor>& tensors) {
+bool has_scales(const StoredTensors& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const checkpoint::StoredTensor& one) {
     return one.name.ends_with(scales_end);
   });
@@ -83,10 +88,28 @@ class ExactMatrices {
 
 bool is_adapter(const std::string& name) { return name.find(".lora") != std::string::npos; }
 
-checkpoint::LoadReport load_exact(const models::TransformerConfig& config, const NamedTensors& ours,
-                                  const std::filesystem::path& file,
-                                  checkpoint::LoadOptions options) {
-  if (const auto names = names_in(file)) {
+// The rows of each table of the vocabulary in the file, by trestle's names.
+std::map<std::string, std::int64_t> rows_of_tables(const models::TransformerConfig& config,
+                                                   const StoredTensors& in_file) {
+  const auto names = names_in(in_file);
+  std::map<std::string, std::int64_t> rows;
+  for (const char* const ours : {"embed.tokens", "head.weight"}) {
+    const std::string public_name =
+        names ? models::public_views(config, *names, {{ours, at::empty({0})}}).at(0).first : ours;
+    for (const checkpoint::StoredTensor& stored : in_file) {
+      const std::string name =
+          names ? models::canonical_name(config, *names, stored.name) : stored.name;
+      if (name == public_name && stored.shape.size() == 2 && stored.shape[1] == config.width)
+        rows[ours] = stored.shape[0];
+    }
+  }
+  return rows;
+}
+
+checkpoint::LoadReport load_rows(const models::TransformerConfig& config, const NamedTensors& ours,
+                                 const std::filesystem::path& file, const StoredTensors& in_file,
+                                 checkpoint::LoadOptions options) {
+  if (const auto names = names_in(in_file)) {
     options.rename = [&](const std::string& name) {
       return models::canonical_name(config, *names, name);
     };
@@ -95,16 +118,38 @@ checkpoint::LoadReport load_exact(const models::TransformerConfig& config, const
     if (*names == models::PublicNames::Gguf) models::rotary_rows_from_gguf(config, ours);
     return report;
   }
-  const auto in_file = checkpoint::list_weights(file);
   const bool has_adapters =
       std::any_of(in_file.begin(), in_file.end(),
                   [](const checkpoint::StoredTensor& one) { return is_adapter(one.name); });
-  NamedTensors into = ours;
+  NamedTensors into = models::first_rows(ours, config.vocabulary);
   if (!has_adapters) std::erase_if(into, [](const auto& one) { return is_adapter(one.first); });
   return checkpoint::load_weights(into, file, options);
 }
 
+checkpoint::LoadReport load_exact(const models::TransformerConfig& config, const NamedTensors& ours,
+                                  const std::filesystem::path& file,
+                                  const checkpoint::LoadOptions& options) {
+  const StoredTensors in_file = checkpoint::list_weights(file);
+  const auto rows = rows_of_tables(config, in_file);
+  models::TransformerConfig old = config;
+  if (const auto found = rows.find("embed.tokens"); found != rows.end())
+    old.vocabulary = std::min(found->second, config.vocabulary);
+  const auto report = load_rows(old, ours, file, in_file, options);
+  if (old.vocabulary == config.vocabulary) return report;
+  NamedTensors grown = ours;  // the tables that the file has
+  std::erase_if(grown, [&](const auto& one) { return !rows.contains(one.first); });
+  models::fill_new_rows(config, grown, old.vocabulary);
+  return report;
+}
+
 }  // namespace
+
+std::int64_t tokens_of_weights(const models::TransformerConfig& config,
+                               const std::filesystem::path& file) {
+  const auto rows = rows_of_tables(config, checkpoint::list_weights(file));
+  const auto found = rows.find("embed.tokens");
+  return found == rows.end() ? 0 : found->second;
+}
 
 checkpoint::LoadReport load_transformer_weights(const models::TransformerConfig& config,
                                                 const NamedTensors& ours,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 
 #include "trestle/checkpoint/weights.h"
@@ -12,10 +13,15 @@ namespace trestle::train {
 // As checkpoint::load_weights() for any part of a transformer, such as a stage: also from files of
 // Hugging Face and GGUF files, whose names are recognised. Adapters are left as they are where the
 // file has none. Int8 weights (int8_rows.h) are rounded once, from the file's numbers in fp32; a
-// run's own are copied.
+// run's own are copied. If the file has fewer tokens than the config, the rows of the new ones are
+// the mean of its rows (fill_new_rows() in vocabulary.h); padded rows stay zeros.
 checkpoint::LoadReport load_transformer_weights(const models::TransformerConfig& config,
                                                 const NamedTensors& ours,
                                                 const std::filesystem::path& file,
                                                 const checkpoint::LoadOptions& options);
+
+// The rows of the file's table of tokens; 0 if it has no such table of the config's width.
+std::int64_t tokens_of_weights(const models::TransformerConfig& config,
+                               const std::filesystem::path& file);
 
 }  // namespace trestle::train

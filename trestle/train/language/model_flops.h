@@ -9,7 +9,7 @@ namespace trestle::train {
 // The floating-point operations that training spends on a token of a row of `row` tokens, forward
 // and backward, without recomputation: 6 N + 12 L H Q T (Chowdhery et al. 2022, "PaLM", appendix
 // B), for N parameters, L blocks, H heads of size Q, and T tokens in a row. A table that the head
-// shares counts once.
+// shares counts once, and padded rows do not.
 //
 //   flops_per_token(models::named_config("gpt2"), 1024);  // 859'885'056
 double flops_per_token(const models::TransformerConfig& config, std::int64_t row);

@@ -100,6 +100,7 @@ TransformerConfig transformer_config(const recipe::Recipe& recipe) {
   const auto& given = recipe.transformer;
   TransformerConfig config = given_config(recipe);
   set_if_given(config.vocabulary, given.vocabulary);
+  config.vocabulary_multiple = given.vocabulary_multiple;
   set_if_given(config.context, given.context);
   set_if_given(config.width, recipe.model.width);
   set_if_given(config.layers, given.layers);
@@ -121,6 +122,14 @@ TransformerConfig transformer_config(const recipe::Recipe& recipe) {
         {.hint = "Set 'vocabulary' in [transformer], or 'tokens' in [data] to a folder "
                  "that `trestle text prepare` wrote."});
   return config;
+}
+
+checkpoint::PaddedRows padded_rows(const recipe::Recipe& recipe) {
+  if (!is_transformer(recipe) || recipe.transformer.vocabulary_multiple == 1) return {};
+  const TransformerConfig config = transformer_config(recipe);
+  const checkpoint::RowCounts rows{.saved = config.vocabulary,
+                                   .in_model = models::table_rows(config)};
+  return {{"embed.tokens", rows}, {"head.weight", rows}};
 }
 
 models::LowRankOptions adapter_options(const recipe::Recipe& recipe) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "trestle/checkpoint/padded_rows.h"
 #include "trestle/models/transformer/config.h"
 #include "trestle/models/transformer/low_rank.h"
 #include "trestle/recipe/recipe.h"
@@ -17,6 +18,10 @@ std::int64_t tokens_of_example(const recipe::Recipe& recipe);
 // [model]. Without any number of tokens it is that of the token files of [data]. Throws UsageError
 // for sizes that contradict one another, and for a config of the other style.
 models::TransformerConfig transformer_config(const recipe::Recipe& recipe);
+
+// The rows of the model that its checkpoints do not have, from `vocabulary_multiple` in
+// [transformer]; none for other models.
+checkpoint::PaddedRows padded_rows(const recipe::Recipe& recipe);
 
 // The adapters of [adapters]; none without a rank.
 models::LowRankOptions adapter_options(const recipe::Recipe& recipe);

@@ -46,19 +46,26 @@ void refuse_nonfinite(const checkpoint::TensorFile& file, const fs::path& path) 
   }
 }
 
+// Files have no padded rows.
+recipe::Recipe recipe_of_files(const RunFolder& folder) {
+  recipe::Recipe recipe = seen_from_here(folder, recipe_of(folder));
+  recipe.transformer.vocabulary_multiple = 1;
+  return recipe;
+}
+
 }  // namespace
 
 RunWeights find_run_weights(const fs::path& run, Checkpoint which) {
   if (!fs::is_regular_file(run) && !checkpoint::is_checkpoint(run)) {
     const RunFolder folder = open_run_folder(run);
-    return {saved_weights(folder, which), seen_from_here(folder, recipe_of(folder))};
+    return {saved_weights(folder, which), recipe_of_files(folder)};
   }
   const fs::path whole = run.has_filename() ? run : run.parent_path();  // "runs/a/last/"
   const fs::path beside = fs::absolute(whole).parent_path();
   for (const fs::path& path : {beside, beside.parent_path()}) {
     if (!fs::exists(path / "recipe.toml")) continue;
     const RunFolder folder = open_run_folder(path);
-    return {run, seen_from_here(folder, recipe_of(folder))};
+    return {run, recipe_of_files(folder)};
   }
   throw UsageError(text(
       run.string(), ": there is no recipe.toml beside these weights, so their model is not known"));
