@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <optional>
 #include <set>
 #include <string_view>
 
@@ -207,7 +208,68 @@ TEST_P(Generation, TextsOfAGroupShareTheirBeginWithTheSameNumbers) {
   EXPECT_GE(EmbeddedTokens::count, 14 + 3 * 5);
 }
 
+// Whichever operator fails, the state keeps its tokens: the same call with more memory gives the
+// scores of the whole model.
+TEST_P(Generation, AStepThatFailsMayBeRepeated) {
+  nn::Layers placed = models::transformer(config);
+  const Device device = virtual_devices(1, 64 << 20).at(0);
+  const nn::Graph graph = placed.graph();
+  for (const nn::Layer& layer : graph.layers) layer.to(device.torch);
+  const LanguageModel writer(placed, config);
+  const std::vector<std::int64_t> more = {5, 9, 2, 7};
+  std::vector<std::int64_t> all = prompt;
+  all.insert(all.end(), more.begin(), more.end());
+  const at::Tensor expected = plain_scores(all)[-1];
+  int failed = 0;
+  for (const bool first : {true, false})
+    for (Bytes spare = 0; spare < (Bytes{256} << 10); spare += 2048) {
+      auto state = writer.begin();
+      if (!first) writer.extend(state, prompt);
+      const std::vector<std::int64_t>& step = first ? all : more;
+      set_budget(device.torch, memory_usage(device.torch).current + spare);
+      bool done = false;
+      try {
+        writer.extend(state, step);
+        done = true;
+      } catch (const c10::OutOfMemoryError&) {
+        ++failed;
+      }
+      set_budget(device.torch, 64 << 20);
+      if (done) break;
+      EXPECT_EQ(state.tokens(), first ? 0 : std::ssize(prompt));
+      EXPECT_TRUE(at::allclose(writer.extend(state, step), expected, 1e-4, 1e-4)) << spare;
+    }
+  EXPECT_GT(failed, 4);
+}
+
+TEST_P(Generation, AdaptersWriteWithoutDropoutInEachMode) {
+  const bool gpt2 = GetParam() == Style::Gpt2;
+  nn::Layers tuned = models::transformer(
+      config, {.adapters = {.rank = 2,
+                            .alpha = 8,
+                            .dropout = 0.5,
+                            .targets = {gpt2 ? std::string("c_attn") : std::string("q_proj")}}});
+  {
+    const torch::NoGradGuard no_grad;
+    for (const auto& [name, parameter] : tuned.named_parameters())
+      if (name.ends_with(".b")) parameter.fill_(0.3);
+  }
+  const LanguageModel writer(tuned, config);
+  const at::Tensor in_training = writer.all_scores(prompt);
+  tuned.eval();
+  EXPECT_TRUE(at::equal(writer.all_scores(prompt), in_training));
+}
+
 TEST_P(Generation, RefusesStatesAndConfigsOfOtherModels) {
+  std::optional<LanguageModel> gone(std::in_place, net, config);
+  auto left = gone->begin();
+  gone->extend(left, prompt);
+  gone.reset();
+  gone.emplace(net, config);  // at the same address
+  EXPECT_THROW(gone->extend(left, {4}), UsageError);
+  auto fresh = model.begin();
+  EXPECT_THROW(model.keep(fresh, {0}), UsageError);
+
   TransformerConfig small = config;
   small.layers = 1;
   const LanguageModel other(models::transformer(small), small);

@@ -102,6 +102,54 @@ TEST(Product, Bf16WeightsGiveRoundedExactSumsInInferenceMode) {
     }
 }
 
+// Its own block of 64 inputs alone becomes coarse.
+TEST(Int8RowsOfMatrix, OneLargeNumberLeavesTheOtherBlocksExact) {
+  torch::manual_seed(4);
+  const at::NoGradGuard no_grad;
+  const at::Tensor matrix = torch::randn({50, 14336}) * 0.02;
+  const Int8Rows rows = to_int8_rows(matrix);
+  at::Tensor x = torch::randn({1, 14336}) * 0.1;
+  x[0][5] = 3000;
+  const at::Tensor wanted =
+      torch::linear(x.to(torch::kDouble), from_int8_rows(rows, torch::kFloat).to(torch::kDouble));
+  const at::Tensor exact = torch::linear(x.to(torch::kDouble), matrix.to(torch::kDouble));
+  const auto rms = [](const at::Tensor& t) { return t.square().mean().sqrt().item<double>(); };
+  EXPECT_LT(rms(product(x, rows) - wanted), 0.1 * rms(wanted - exact));
+}
+
+TEST(Int8RowsOfMatrix, TinyAndHugeVectorsKeepTheirProducts) {
+  const at::NoGradGuard no_grad;
+  const Int8Rows ordinary = to_int8_rows(torch::ones({1, 4}));
+  for (const float size : {1e-40F, 1e-20F, 1e20F, 8e37F})
+    EXPECT_NEAR(product(torch::full({1, 4}, size), ordinary).item<float>() / (4.0 * size), 1, 1e-3);
+}
+
+// Scales of 2e-7 are subnormal numbers of fp16.
+TEST(Int8RowsOfMatrix, SmallRowsAreExactInFp16) {
+  torch::manual_seed(5);
+  const Int8Rows rows = to_int8_rows(torch::randn({8, 64}) * 1e-4);
+  const at::Tensor exact = from_int8_rows(rows, torch::kFloat);
+  EXPECT_TRUE(torch::equal(from_int8_rows(rows, torch::kHalf), exact.to(torch::kHalf)));
+}
+
+TEST(Int8RowsOfMatrix, FrozenTypesFreezeAModelWithoutAdapters) {
+  for (const auto style : {TransformerConfig::Style::Gpt2, TransformerConfig::Style::Llama})
+    for (const FrozenType type : {FrozenType::BFloat16, FrozenType::Int8}) {
+      const TransformerConfig config{.style = style,
+                                     .vocabulary = 20,
+                                     .context = 8,
+                                     .width = 8,
+                                     .layers = 1,
+                                     .heads = 2,
+                                     .kv_heads = 2,
+                                     .head_size = 4,
+                                     .mlp = 16};
+      const nn::Layers net = transformer(config, {.frozen_type = type});
+      for (const auto& [name, parameter] : net.named_parameters())
+        EXPECT_FALSE(parameter.requires_grad()) << name;
+    }
+}
+
 TEST(Int8RowsOfMatrix, AVectorThatIsNotFiniteGivesNaN) {
   const at::NoGradGuard no_grad;
   const Int8Rows rows = to_int8_rows(torch::randn({4, 20}));

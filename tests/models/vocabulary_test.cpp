@@ -206,6 +206,15 @@ TEST_P(Vocabulary, RefusesToShrinkAndToGrowBesideAdapters) {
   other.head_size = 8;
   EXPECT_THAT(refusal([&] { grow_vocabulary(net, other, 41); }),
               HasSubstr("not that of the layers"));
+  TransformerConfig turned = config_;  // with the same shapes
+  turned.norm_epsilon *= 2;
+  TransformerConfig smaller = config_;
+  smaller.vocabulary -= 10;
+  for (const TransformerConfig& wrong : {turned, smaller})
+    EXPECT_THAT(refusal([&] { grow_vocabulary(net, wrong, 41); }),
+                HasSubstr("not that of the layers"));
+  EXPECT_THAT(refusal([&] { grow_vocabulary(net, config_, 41, {.type = torch::kBFloat16}); }),
+              HasSubstr("is Float, and would be BFloat16"));
   for (const std::int64_t known : {0, 41})
     EXPECT_THROW(fill_new_rows(config_, net.named_parameters(), known), UsageError);
 }

@@ -28,8 +28,16 @@ struct LanguageModel::Parts {
 };
 
 struct LanguageModel::State::Caches {
-  const Parts* model = nullptr;
+  std::weak_ptr<const Parts> model;
   std::vector<models::KeyValueCache> of_blocks;
+
+  // Keeps the first `columns`: what a step that failed has appended is gone.
+  void cut(std::int64_t columns) {
+    for (models::KeyValueCache& cache : of_blocks) {
+      if (columns == 0) cache = {};
+      cache.tokens = columns;
+    }
+  }
 };
 
 namespace {
@@ -67,7 +75,7 @@ LanguageModel::LanguageModel(const nn::Layers& layers, const models::Transformer
     : LanguageModel(layers.graph(), config) {}
 
 LanguageModel::LanguageModel(const nn::Graph& graph, const models::TransformerConfig& config)
-    : config_(config), parts_(std::make_unique<Parts>()) {
+    : config_(config), parts_(std::make_shared<Parts>()) {
   const auto blocks = static_cast<std::size_t>(config.layers);
   if (graph.layers.size() != blocks + 3)
     throw UsageError(text("the model has ", graph.layers.size(), " layers, and its config's would ",
@@ -89,23 +97,24 @@ LanguageModel::State LanguageModel::begin() const {
   nn::tie_again(parts_->graph);
   State state;
   state.caches_ = std::make_shared<State::Caches>();
-  state.caches_->model = parts_.get();
+  state.caches_->model = parts_;
   state.caches_->of_blocks.resize(parts_->blocks.size());
   return state;
 }
 
 void LanguageModel::check_state(const State& state) const {
-  if (!state.caches_ || state.caches_->model != parts_.get())
+  if (!state.caches_ || state.caches_->model.lock() != parts_)
     throw UsageError("this state is not of this model", {.hint = "Make one with begin()."});
 }
 
 // Copies the caches that another state has too.
 LanguageModel::State::Caches& LanguageModel::caches_to_change(State& state) const {
   if (state.caches_.use_count() > 1) {
-    state.caches_ = std::make_shared<State::Caches>(*state.caches_);
-    for (models::KeyValueCache& cache : state.caches_->of_blocks)
+    const auto own = std::make_shared<State::Caches>(*state.caches_);
+    for (models::KeyValueCache& cache : own->of_blocks)
       for (at::Tensor* const tensor : {&cache.keys, &cache.values})
         if (tensor->defined()) *tensor = tensor->clone();
+    state.caches_ = own;  // an error before leaves the state as it was
   }
   return *state.caches_;
 }
@@ -206,10 +215,19 @@ at::Tensor LanguageModel::extend_batch(State& state,
                                        const std::vector<std::vector<std::int64_t>>& ids) const {
   at::Tensor scores = at::empty({std::ssize(ids), config_.vocabulary}, at::kFloat);
   const c10::InferenceMode inference;  // a tensor from before it may be changed after it
-  const at::Tensor x = hidden(state, ids);
-  const at::Tensor last = parts_->norm->forward(x.narrow(1, x.size(1) - 1, 1));
-  return scores.copy_(
-      parts_->head->forward(last.to(parts_->head->weight.device())).view(scores.sizes()));
+  check_state(state);
+  const std::int64_t before = state.columns_;
+  try {
+    const at::Tensor x = hidden(state, ids);
+    const at::Tensor last = parts_->norm->forward(x.narrow(1, x.size(1) - 1, 1));
+    return scores.copy_(
+        parts_->head->forward(last.to(parts_->head->weight.device())).view(scores.sizes()));
+  } catch (...) {
+    // The call may be repeated, such as after memory was freed.
+    state.columns_ = before;
+    state.caches_->cut(before);
+    throw;
+  }
 }
 
 at::Tensor LanguageModel::extend(State& state, const std::vector<std::int64_t>& ids) const {
@@ -219,6 +237,7 @@ at::Tensor LanguageModel::extend(State& state, const std::vector<std::int64_t>& 
 void LanguageModel::keep(State& state, const std::vector<std::int64_t>& texts) const {
   check_state(state);
   if (texts.empty()) throw UsageError("keep() needs at least one text");
+  if (state.columns_ == 0) throw UsageError("keep() needs a state with tokens");
   std::vector<std::int64_t> padding;
   for (const std::int64_t text_number : texts) {
     if (text_number < 0 || text_number >= state.texts())
@@ -229,8 +248,11 @@ void LanguageModel::keep(State& state, const std::vector<std::int64_t>& texts) c
   // longest text has tokens, which is at most the context.
   const std::int64_t skipped = *std::ranges::min_element(padding);
   const c10::InferenceMode inference;
-  for (models::KeyValueCache& cache : caches_to_change(state).of_blocks)
+  // An error leaves the state as it was.
+  const auto kept = std::make_shared<State::Caches>(*state.caches_);
+  for (models::KeyValueCache& cache : kept->of_blocks)
     cache.keep(at::tensor(texts).to(cache.keys.device()), skipped);
+  state.caches_ = kept;
   for (std::int64_t& places : padding) places -= skipped;
   state.padding_ = std::move(padding);
   state.columns_ -= skipped;

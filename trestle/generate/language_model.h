@@ -112,7 +112,7 @@ class LanguageModel {
       const std::function<models::KeyValueCache&(std::size_t)>& cache_of) const;
 
   models::TransformerConfig config_;
-  std::unique_ptr<Parts> parts_;
+  std::shared_ptr<Parts> parts_;
 };
 
 }  // namespace trestle::generate

@@ -98,9 +98,15 @@ AttentionImpl::Heads AttentionImpl::heads_of(const at::Tensor& x, const Rotation
 }
 
 Rotation AttentionImpl::rotation(const at::Tensor& positions) {
-  if (!frequencies.defined()) return {};
-  if (frequencies.device() != positions.device()) frequencies = frequencies.to(positions.device());
-  return rotation_at(positions, frequencies);
+  if (config.style == TransformerConfig::Style::Gpt2) return {};
+  at::Tensor placed;
+  {
+    const std::scoped_lock lock(moving_);  // several threads may generate with one model
+    if (frequencies.device() != positions.device())
+      frequencies = frequencies.to(positions.device());
+    placed = frequencies;
+  }
+  return rotation_at(positions, placed);
 }
 
 at::Tensor AttentionImpl::joined(const at::Tensor& attended) {
@@ -109,7 +115,7 @@ at::Tensor AttentionImpl::joined(const at::Tensor& attended) {
 
 at::Tensor AttentionImpl::forward(const at::Tensor& x, const at::Tensor& places) {
   Rotation rotated;
-  if (frequencies.defined())
+  if (config.style != TransformerConfig::Style::Gpt2)
     rotated =
         rotation(places.defined()
                      ? places.clamp_min(0)

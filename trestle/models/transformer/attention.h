@@ -3,6 +3,8 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <mutex>
+
 #include "trestle/models/transformer/attend.h"
 #include "trestle/models/transformer/config.h"
 #include "trestle/models/transformer/projection.h"
@@ -57,6 +59,8 @@ struct AttentionImpl : torch::nn::Module {
   };
   Heads heads_of(const at::Tensor& x, const Rotation& rotation);
   at::Tensor joined(const at::Tensor& attended);
+
+  std::mutex moving_;  // of the frequencies to another device
 };
 TORCH_MODULE(Attention);
 

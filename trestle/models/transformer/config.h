@@ -35,6 +35,8 @@ struct TransformerConfig {
     double embedding = 0;
     double residual = 0;
     double attention = 0;
+
+    bool operator==(const Dropout&) const = default;
   } dropout = {};
 
   // Rotary positions; Llama only.
@@ -46,10 +48,14 @@ struct TransformerConfig {
     double low_frequency_factor = 1;
     double high_frequency_factor = 4;
     std::int64_t original_context = 8192;
+
+    bool operator==(const Rope&) const = default;
   } rope = {};
 
   std::optional<std::int64_t> begin_token = {};  // BOS
   std::vector<std::int64_t> end_tokens = {};     // generation ends after any of these
+
+  bool operator==(const TransformerConfig&) const = default;
 };
 
 // The rows of the embedding's and the head's tables: the vocabulary, rounded up to a multiple of

@@ -22,6 +22,7 @@ at::Tensor HeadImpl::forward(const at::Tensor& x) {
 }
 
 void HeadImpl::round_to_int8() {
+  if (rows.defined()) return;
   const Int8Rows rounded = to_int8_rows(weight.detach().narrow(0, 0, vocabulary));
   rows = register_buffer("rows", rounded.rows);
   scales = register_buffer("scales", rounded.scales);

@@ -45,7 +45,9 @@ Int8Rows to_int8_rows(const at::Tensor& matrix) {
 }
 
 at::Tensor from_int8_rows(const Int8Rows& weight, at::ScalarType type) {
-  return weight.rows.to(type).mul_(weight.scales.to(type).unsqueeze(1));
+  // Most scales are below the smallest normal number of fp16.
+  const at::ScalarType exact = type == at::kHalf ? at::kFloat : type;
+  return weight.rows.to(exact).mul_(weight.scales.to(exact).unsqueeze(1)).to(type);
 }
 
 at::Tensor product(const at::Tensor& x, const Int8Rows& weight, const at::Tensor& bias) {

@@ -1,6 +1,7 @@
 #include "trestle/models/transformer/low_rank.h"
 
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 
 #include <cmath>
 
@@ -20,7 +21,9 @@ LowRankImpl::LowRankImpl(const LowRankOptions& options, std::int64_t inputs, std
 }
 
 at::Tensor LowRankImpl::forward(const at::Tensor& x) {
-  return product(product(nn::keyed_dropout(x, dropout, is_training()), a), b) * scale;
+  // A text is written without dropout, like that of the rest of the model, in each mode.
+  const bool drops = is_training() && !c10::InferenceMode::is_enabled();
+  return product(product(nn::keyed_dropout(x, dropout, drops), a), b) * scale;
 }
 
 }  // namespace trestle::models

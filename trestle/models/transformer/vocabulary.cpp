@@ -9,6 +9,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/models/transformer/embedding.h"
 
 namespace trestle::models {
 
@@ -40,6 +41,18 @@ void fill_new_rows(const TransformerConfig& config, const NamedTensors& ours, st
   }
 }
 
+namespace {
+
+// Dropout and the tokens that begin and end texts are no part of the layers' weights.
+bool is_for(TransformerConfig own, const TransformerConfig& given) {
+  own.dropout = given.dropout;
+  own.begin_token = given.begin_token;
+  own.end_tokens = given.end_tokens;
+  return own == given;
+}
+
+}  // namespace
+
 GrownTransformer grow_vocabulary(const nn::Layers& net, const TransformerConfig& config,
                                  std::int64_t vocabulary, const TransformerOptions& options) {
   if (vocabulary < config.vocabulary)
@@ -50,6 +63,14 @@ GrownTransformer grow_vocabulary(const nn::Layers& net, const TransformerConfig&
         "the vocabulary of a model with adapters does not grow: its tables are frozen, "
         "and new rows would never be learned",
         {.hint = "Merge the adapters first (merge_adapters()), or train all weights."});
+  const nn::Graph graph = net.graph();
+  const auto embedding =
+      graph.layers.empty()
+          ? nullptr
+          : std::dynamic_pointer_cast<TokenEmbeddingImpl>(graph.layers.front().module.make());
+  if (!embedding || !is_for(embedding->config, config))
+    throw UsageError("the config is not that of the layers",
+                     {.hint = "Give the config that transformer() made them of."});
   TransformerConfig larger = config;
   larger.vocabulary = vocabulary;
   TransformerOptions unset = options;
@@ -69,9 +90,15 @@ GrownTransformer grow_vocabulary(const nn::Layers& net, const TransformerConfig&
                                 ? std::string(", and they do not have it")
                                 : text(" of ", into.size(), " parameters, and is [",
                                        join(found->second.sizes(), ", "), "] of ", from.size())));
+    if (found->second.scalar_type() != tensor.scalar_type())
+      throw UsageError(text("'", name, "' is ", c10::toString(found->second.scalar_type()),
+                            ", and would be ", c10::toString(tensor.scalar_type())),
+                       {.hint = "Give the 'type' and the 'frozen_type' that transformer() made the "
+                                "layers with."});
     tensor.detach().copy_(found->second);
   }
   fill_new_rows(larger, into, config.vocabulary);
+  if (!embedding->is_training()) grown.layers.eval();
   return grown;
 }
 

@@ -50,8 +50,9 @@ struct GrownTransformer {
 // A transformer with this vocabulary and the weights of `net`, the layers of transformer(config):
 // the old rows of its tables have the same bits, and the new ones are filled as above, a tied table
 // once. `net` is unchanged, and holds its own memory. `options.seed` and `options.attention` are
-// those of the new layers, on the CPU. Throws UsageError for a vocabulary below config.vocabulary,
-// for layers of another config, and for adapters: the tables beside them are frozen, so that the
+// those of the new layers, on the CPU; their types must be those of `net`, whose mode they have.
+// Throws UsageError for a vocabulary below config.vocabulary, for layers of another config or of
+// another type, and for adapters: the tables beside them are frozen, so that the
 // new rows would never be learned.
 GrownTransformer grow_vocabulary(const nn::Layers& net, const TransformerConfig& config,
                                  std::int64_t vocabulary, const TransformerOptions& options = {});
