@@ -275,6 +275,14 @@ TEST_F(LanguageVerbs, TokensOfAnotherTokenizerAreRefused) {
             "");
   refused({"evaluate", "runs/tiny", "--tokens", "other"}, "model's tokenizer is");
   EXPECT_EQ(done({"evaluate", "runs/tiny", "--tokens", "sea"}), "");
+  refused({"generate", "runs/tiny/best.safetensors", "--prompt", "The"}, "Name the folder");
+  // The run's own text, written again with another tokenizer.
+  ASSERT_EQ(done({"text", "prepare", "sea.txt", "--tokenizer", "bytes", "--out", "again"}), "");
+  ASSERT_EQ(done({"train", "tiny.toml", "--tokens", "again", "--name", "again", "--quiet"}), "");
+  ASSERT_EQ(done({"text", "prepare", "sea.txt", "--tokenizer", "characters", "--out", "again",
+                  "--overwrite"}),
+            "");
+  refused({"evaluate", "runs/again"}, "model's tokenizer is");
   // A tokenizer that was put beside the text.
   fs::remove_all(folder_ / "sea2");
   fs::copy(folder_ / "sea", folder_ / "sea2", fs::copy_options::recursive);

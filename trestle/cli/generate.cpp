@@ -341,7 +341,9 @@ void add_generate(Verb app) {
           "gives alone")
       .type("N");
   verb.add("--ids", arguments->ids, "Token ids instead of a text, such as 5,17,3").type("IDS");
-  verb.add_switch("--chat", arguments->chat, "A conversation: each line of the input is a message");
+  verb.add_switch(
+      "--chat", arguments->chat,
+      "A conversation: each line of the input is a message; or those of --prompt alone");
   verb.add_number(
           "--tokens", {1, 1'000'000'000}, [arguments](std::int64_t n) { arguments->tokens = n; },
           "The most tokens of an answer (default 128)")

@@ -375,7 +375,6 @@ void TrainingRun::close_epoch(EpochReport& report) {
   report.best =
       !report.metric || state_.best_epoch < 0 || is_better(*report.metric, state_.best_metric);
   draw_picture(report);
-  write_sample(report);
   reporter_.epoch(report);
   rate_epoch(report);
   if (epoch_.batches == setup_.plan.steps_per_epoch) {  // not where max_steps ended the epoch early
@@ -384,6 +383,7 @@ void TrainingRun::close_epoch(EpochReport& report) {
   }
   save();
   save_views();
+  write_sample(report);  // takes long over sharded ranks: the epoch is saved before
   Progress& progress = reporter_.progress();
   progress.epoch(report);
   if (early_stop_.stops())

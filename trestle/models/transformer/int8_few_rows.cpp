@@ -20,7 +20,7 @@ namespace trestle::models {
 namespace {
 
 constexpr std::int64_t most_rows = 16;
-// Inputs that share a scale: one number that is far larger than the others makes only its own block
+// Inputs that share a scale: a number that is far larger than the rest makes only its own block
 // coarse. The sums of a block's products stay within 32 bits.
 constexpr std::int64_t block = 64;
 

@@ -191,7 +191,11 @@ TextModel open_text_model(const fs::path& path, const TextModelOptions& options)
     throw UsageError(text(path.string(),
                           ": is neither the folder of a run, nor a folder with "
                           "config.json, nor a GGUF file"),
-                     {.hint = "A model of Hugging Face is a folder with config.json and weights."});
+                     {.hint = fs::is_directory(path)
+                                  ? "A model of Hugging Face is a folder with config.json and "
+                                    "weights."
+                                  : text("Name the folder of a file of weights, here ",
+                                         fs::absolute(path).parent_path().string(), ".")});
   }
   if (!options.adapters.empty())
     load_adapters(model.config, model.layers.named_parameters(), options.adapters);

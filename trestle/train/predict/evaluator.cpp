@@ -67,7 +67,8 @@ EvaluateResult evaluate(RunWeights& weights, const EvaluateOptions& options) {
   }
   EvaluateResult result{.weights = weights.file};
   result.others = !same_places(recipe, own);
-  if (result.others && set.check_weights) set.check_weights(recipe, weights.file);
+  // The run's own data may have been written again.
+  if (set.check_weights) set.check_weights(recipe, weights.file);
   const std::vector<Device> devices = open_devices(recipe);
   if (cut_is_asked_for) check_balance(recipe, devices.size());
   const nn::Layers model = make_model(recipe, options.models);
