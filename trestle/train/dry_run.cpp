@@ -147,7 +147,8 @@ class Samples {
         example.is_floating_point() ? at::rand(sizes) : example.expand(sizes).clone();
     const at::Tensor inputs = pipeline::in_memory_format({values}, memory_format_of(recipe_))[0];
     const precision::Autocast autocast(precision_.precision);
-    plan::LayerProfile profile = profile_layers(model_, {inputs}, device_);
+    plan::LayerProfile profile =
+        profile_layers(graph_of_training(recipe_, model_), {inputs}, device_);
     for (plan::LayerCost& cost : profile.layers) {
       if (cost.parameters == 0) continue;
       cost.forward *= precision_.times;

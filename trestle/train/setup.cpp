@@ -112,14 +112,18 @@ at::MemoryFormat memory_format_of(const recipe::Recipe& recipe) {
                                                        : at::MemoryFormat::Preserve;
 }
 
-void check_names_of_layers(const recipe::Recipe& recipe, const nn::Layers& model) {
-  const auto& checkpoint = recipe.pipeline.checkpoint;
-  if (units_of(recipe.mesh).names.empty() && checkpoint.empty()) return;
+nn::Graph graph_of_training(const recipe::Recipe& recipe, const nn::Layers& model) {
   nn::Graph graph = model.graph();
+  if (!recipe.pipeline.checkpoint.empty()) checkpoint_layers(recipe.pipeline.checkpoint)(graph);
+  return graph;
+}
+
+void check_names_of_layers(const recipe::Recipe& recipe, const nn::Layers& model) {
+  if (units_of(recipe.mesh).names.empty() && recipe.pipeline.checkpoint.empty()) return;
   std::vector<std::string> names;
-  for (const nn::Layer& layer : graph.layers) names.push_back(layer.name);
+  for (const nn::Layer& layer : graph_of_training(recipe, model).layers)
+    names.push_back(layer.name);
   check_unit_names(recipe.mesh, names);
-  if (!checkpoint.empty()) checkpoint_layers(checkpoint)(graph);
 }
 
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own) {

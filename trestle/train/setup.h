@@ -46,7 +46,11 @@ void check_names_of_layers(const recipe::Recipe& recipe, const nn::Layers& model
 // the names that [mesh] and [pipeline] give: check_names_of_layers().
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own);
 
-// The same, with the parameters frozen that 'frozen' in [optimizer] names.
+// The layers of `model` as a training runs them: those that 'checkpoint' in [pipeline] names are
+// recomputed in their backwards. Shares the model's modules. Throws as check_names_of_layers().
+nn::Graph graph_of_training(const recipe::Recipe& recipe, const nn::Layers& model);
+
+// make_model(), with the parameters frozen that 'frozen' in [optimizer] names.
 nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnModels& own);
 
 // The parts of a pipeline besides the recipe, the model and the devices.
