@@ -298,10 +298,11 @@ static std::vector<TrafficLayer> traffic_layers(const LayerCosts& costs, std::si
   std::vector<TrafficLayer> layers;
   for (std::size_t i = first; i < last; ++i) {
     const plan::LayerCost& layer = costs.profile.layers[i];
-    if (layer.trained() > 0) {
-      layers.push_back({.name = layer.name, .parameters = {layer.trained()}});
+    if (layer.parameters > 0) {
+      layers.push_back({.name = layer.name, .frozen = layer.frozen});
+      if (layer.trained() > 0) layers.back().parameters = {layer.trained()};
     } else if (layers.empty()) {
-      continue;  // its time counts for the first layer with trained parameters
+      continue;  // its time counts for the first layer with parameters
     }
     layers.back().forward += forward > 0 ? layer.forward / forward : 0;
     layers.back().backward += backward > 0 ? layer.backward / backward : 0;
