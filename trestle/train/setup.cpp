@@ -407,13 +407,20 @@ void add_suggestion(const Pipeline& pipeline, RunPlan* plan) {
   if (!fits) plan->suggestion = pipeline.suggest_fit();
 }
 
+void count_parameters(const std::vector<at::Tensor>& parameters, RunPlan* plan) {
+  for (const at::Tensor& parameter : parameters) {
+    plan->parameters += parameter.numel();
+    if (!parameter.requires_grad()) plan->frozen_parameters += parameter.numel();
+  }
+}
+
 RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
                   const std::vector<Device>& devices, const Task& task,
                   const std::optional<Prediction>& prediction, const UserParts& own) {
   RunPlan plan = plan_of_recipe(recipe, own);
   plan.devices = describe_devices(devices);
   plan.layers = static_cast<int>(model.size());
-  for (const at::Tensor& parameter : pipeline.parameters()) plan.parameters += parameter.numel();
+  count_parameters(pipeline.parameters(), &plan);
   plan.balance = pipeline.balance();
   plan.micro_batches = micro_batches_of(recipe);
   plan.core_lending =
