@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"
 #include "trestle/base/files.h"
@@ -156,6 +157,31 @@ TEST_F(BalanceVerb, RefusesProfilesThatDoNotMatch) {
   EXPECT_THAT(refusal({"balance", "--profile", "good.json", "small.toml", "--svg", "cars"}),
               HasSubstr("--svg"));
   EXPECT_THAT(refusal({"balance", "cars"}), HasSubstr("cars: is a folder"));
+}
+
+// A balance counts what the recipe's recomputed layers keep, and their second forward.
+TEST_F(BalanceVerb, MeasuresRecomputedLayers) {
+  const auto measured = [](const std::vector<std::string>& words) {
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return nlohmann::json::parse(done.out);
+  };
+  const auto inside = [](const nlohmann::json& balance) {
+    std::int64_t bytes = 0;
+    for (const auto& layer : balance.at("profile").at("layers"))
+      bytes += layer.at("inner_bytes").get<std::int64_t>();
+    return bytes;
+  };
+  const auto kept = measured({"balance", "small.toml", "--json"});
+  write_recipe("recomputed", "[pipeline]\n", "[pipeline]\ncheckpoint = [\"layers\"]\n");
+  const auto recomputed =
+      measured({"balance", "recomputed.toml", "--json", "--save", "recomputed.json"});
+  EXPECT_LT(inside(recomputed), inside(kept) / 4);
+  EXPECT_LT(recomputed.at("predicted_peak_bytes")[0], kept.at("predicted_peak_bytes")[0]);
+  EXPECT_EQ(run({"balance", "--profile", "recomputed.json", "recomputed.toml"}).code, 0);
+  EXPECT_THAT(run({"balance", "--profile", "recomputed.json", "small.toml"}).err,
+              HasSubstr("the profile was measured with layers recomputed, the recipe recomputes no "
+                        "layer ('checkpoint' in [pipeline])"));
 }
 
 // Times and bytes hold for the micro-batch, memory format and widths of the measurement.

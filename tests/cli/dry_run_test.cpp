@@ -157,6 +157,27 @@ TEST_F(LanguageRecipes, LevelsOfGpt2CountTheTableOnce) {
   EXPECT_EQ(paper.at("levels").at(4).at("formula_bytes"), 4 * 124'439'808LL);
 }
 
+// recipes/smollm_finetune.toml without its weights file.
+TEST_F(LanguageRecipes, PlanOfSmolLmWithRecomputedBlocksFitsItsDevices) {
+  write_file(folder_ / "adapters.toml",
+             "[model]\nname = \"llama\"\n[transformer]\nconfig = \"smollm2-135m\"\ncontext = 64\n"
+             "[adapters]\nadapter_rank = 8\nadapter_targets = [\"q_proj\", \"v_proj\", "
+             "\"gate_proj\", \"up_proj\", \"down_proj\"]\n[data]\nname = \"tokens\"\n"
+             "tokens = \"none\"\n[devices]\nuse = \"virtual:2x512MiB\"\n[pipeline]\n"
+             "micro_batches = 2\nschedule = \"1f1b\"\nbalance = [18, 15]\n"
+             "checkpoint = [\"layers\"]\n[optimizer]\nname = \"adamw\"\n[train]\nbatch = 8\n");
+  const nlohmann::json plan = planned({"train", "adapters.toml"});
+  EXPECT_EQ(plan.at("frozen_parameters"), 134'515'008);
+  // The run measures 383.5 and 449.1 MiB.
+  const std::vector<double> measured = {383.5, 449.1};
+  for (const std::size_t stage : {0, 1}) {
+    const double peak = plan.at("stages").at(stage).at("predicted_peak_bytes").get<double>();
+    EXPECT_NEAR(peak / 1048576 / measured[stage], 1, 0.02) << stage;
+  }
+  const nlohmann::json kept = planned({"train", "adapters.toml", "--checkpoint", "[]"});
+  EXPECT_GT(kept.at("stages").at(0).at("predicted_peak_bytes"), std::int64_t{512} << 20);
+}
+
 // The adapters of SmolLM2: of 30 blocks, of the queries [8, 576] and [576, 8], of the values
 // [8, 576] and [192, 8]. The frozen matrices are bf16, the 61 norms of 576 fp32.
 TEST_F(LanguageRecipes, LevelsOfSmolLmCountFrozenWeights) {

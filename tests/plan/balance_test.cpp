@@ -315,12 +315,14 @@ TEST(LayerProfile, SurvivesARoundTripThroughJson) {
   profile.layers[0].forward = 0.1 + 0.2;
   profile.together = {{0, 1}};
   profile.loss_memory = 2.5;
+  profile.checkpoint = {"down1", "up"};
   profile.ties = {{.owner = 0, .users = {1}, .bytes = 3}};
   const std::string json = to_json(profile);
   EXPECT_EQ(to_json(layer_profile_from_json(json)), json);
   EXPECT_EQ(layer_profile_from_json(json).ties.at(0).bytes, 3);
   EXPECT_EQ(layer_profile_from_json(json).layers[0].forward, 0.1 + 0.2);
   EXPECT_EQ(layer_profile_from_json(json).loss_memory, 2.5);
+  EXPECT_EQ(layer_profile_from_json(json).checkpoint, profile.checkpoint);
 }
 
 // Profiles saved before the forward's transient was measured separately.

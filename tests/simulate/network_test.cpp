@@ -239,6 +239,44 @@ TEST(Network, RanksSendWhatRingAlgorithmsSend) {
   }
 }
 
+// A table of 200 bytes, owned by the first stage and used by the last one too.
+TEST(Network, TiedParametersTakeTheTimeOfTheirBytes) {
+  const Schedule lowered = gpipe_with(2, 1);
+  Costs costs = over_hosts(lowered);
+  EXPECT_EQ(makespan(simulate(lowered, costs)), 7);
+  costs.ties = {{.owner = 0, .copy = 1, .bytes = 200}};
+  const Timeline timeline = simulate(lowered, costs);
+  // The value holds the link until 2, and the activation of 0F0 follows it.
+  EXPECT_EQ(event_of(timeline, "1F0").begin, 2.5);
+  // The copy's gradient leaves before that of the activation.
+  EXPECT_EQ(event_of(timeline, "1B0").end, 5.5);
+  EXPECT_EQ(event_of(timeline, "0B0").begin, 5.5 + 2 + 0.5);
+  EXPECT_EQ(makespan(timeline), 10);
+  double on_link = 0;
+  for (const schedule::Crossing& crossing : timeline.crossings)
+    on_link += crossing.end - crossing.begin;
+  EXPECT_EQ(on_link, 2 * (2 + 0.5));
+  costs.ties[0].frozen = true;  // no gradient
+  EXPECT_EQ(makespan(simulate(lowered, costs)), 8);
+  costs.ties[0] = {.owner = 1, .copy = 0, .bytes = 200};  // the first forward waits for its value
+  EXPECT_EQ(event_of(simulate(lowered, costs), "0F0").begin, 2);
+  costs.ties[0] = {.owner = 0, .copy = 1, .bytes = 200, .seconds = 3};
+  costs.network->hosts = {{0, 0}};
+  EXPECT_EQ(event_of(simulate(lowered, costs), "1F0").begin, 3);  // its time within a host
+}
+
+// Between ranks the value is fetched after the activation that its forward takes.
+TEST(Network, RankRequestsTheTensorsOfATiedParameter) {
+  const Schedule lowered = gpipe_with(2, 1);
+  Costs costs = over_hosts(lowered, {.latency = 0.25});
+  costs.transfer_mode = TransferMode::Prefetch;
+  costs.network->in_first_part = 10;
+  costs.ties = {{.owner = 0, .copy = 1, .bytes = 200, .frozen = true}};
+  const Timeline timeline = simulate(lowered, costs);
+  EXPECT_EQ(event_of(timeline, "1RECV_F0").begin, 1.75);
+  EXPECT_EQ(event_of(timeline, "1F0").begin, 2.25);
+}
+
 TEST(Network, PortCarriesAllRanksOfItsHost) {
   // Two ranks on each of two hosts: each sends a quarter to both ranks of the other host.
   EXPECT_THAT(traffic_of(CollectiveKind::AllGather, 1000, {{0, 0, 1, 1}}).bytes, DoubleEq(1000));

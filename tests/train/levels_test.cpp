@@ -129,10 +129,17 @@ TEST(Levels, CountAdaptersAndFrozenWeightsOfLlama) {
   EXPECT_EQ(bf16.trained, adapters);
   EXPECT_EQ(bf16.frozen_bytes, 2 * (2 * table + matrices) + 4 * vectors);
   EXPECT_EQ(bf16.frozen_first_bytes, 2 * table);
+  // An fp32 scale for each row of a block's matrices.
+  constexpr std::int64_t rows = 2 * (128 + 64 + 256 + 64);
+  const LevelsWeights int8 = weights_of(adapted_llama(models::FrozenType::Int8));
+  EXPECT_EQ(int8.trained, adapters);
+  EXPECT_EQ(int8.frozen_bytes, matrices + 4 * rows + 2 * 2 * table + 4 * vectors);
+  EXPECT_EQ(int8.frozen_first_bytes, 2 * table);
 }
 
 TEST(Levels, MeasureAdaptersBesideFrozenWeights) {
-  for (const auto type : {models::FrozenType::Float32, models::FrozenType::BFloat16}) {
+  for (const auto type :
+       {models::FrozenType::Float32, models::FrozenType::BFloat16, models::FrozenType::Int8}) {
     const auto rows = measure_levels([type] { return adapted_llama(type); }, {16},
                                      {.ranks = 4, .steps = 1, .batch = 4, .ids = 64});
     ASSERT_EQ(rows.size(), 6u);

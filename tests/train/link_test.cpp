@@ -68,6 +68,35 @@ TEST(ShardTraffic, LevelParametersGathersEachUnit) {
   EXPECT_EQ(stage_traffic(mesh, layers, {0, 1}, {}).unshard.size(), 3);
 }
 
+// The first layer is a frozen table, the third one has a frozen matrix beside its adapters. All is
+// gathered, and what is trained is reduced.
+TEST(ShardTraffic, LevelParametersGathersFrozenWeights) {
+  const std::vector<TrafficLayer> adapted = {
+      {.name = "table", .frozen = 3'000'000, .forward = 0.25, .backward = 0.25},
+      {.name = "a", .parameters = {200'000}, .forward = 0.25, .backward = 0.25},
+      {.name = "b", .parameters = {200'000}, .frozen = 800'000, .forward = 0.25, .backward = 0.25},
+      {.name = "head", .frozen = 600'000, .forward = 0.25, .backward = 0.25}};
+  auto mesh = mesh_of(1, 2);
+  mesh.bucket.clear();
+  const auto traffic = stage_traffic(mesh, adapted, {0, 1}, {});
+  ASSERT_EQ(traffic.units.size(), 4);
+  EXPECT_THAT(traffic.units[0].gather.bytes, DoubleEq(1'500'000));
+  EXPECT_THAT(traffic.units[2].gather.bytes, DoubleEq(500'000));
+  EXPECT_THAT(traffic.units[3].gather.bytes, DoubleEq(300'000));
+  ASSERT_EQ(traffic.buckets.size(), 2);  // of b, after the head's backward, and of a
+  EXPECT_THAT(traffic.buckets[0].reduce.bytes, DoubleEq(100'000));
+  EXPECT_THAT(traffic.buckets[0].ready, DoubleEq(0.5));
+  mesh.units = {"stage"};
+  const auto whole = stage_traffic(mesh, adapted, {0, 1}, {});
+  ASSERT_EQ(whole.unshard.size(), 1);
+  EXPECT_THAT(whole.unshard[0].bytes, DoubleEq(2'400'000));
+  // Other levels move what is trained alone.
+  const auto gradients = stage_traffic(mesh_of(1, 2, "gradients"), adapted, {0, 1}, {});
+  ASSERT_EQ(gradients.unshard.size(), 1);
+  EXPECT_THAT(gradients.unshard[0].bytes, DoubleEq(200'000));
+  EXPECT_THAT(gradients.buckets[0].reduce.bytes, DoubleEq(200'000));
+}
+
 // HSDP: the rows gather within their hosts, and only sums of shards cross.
 TEST(ShardTraffic, RowsInsideHostsReduceOnlyShardsOverTheLink) {
   const auto traffic = stage_traffic(mesh_of(2, 2), layers, {0, 0, 1, 1},

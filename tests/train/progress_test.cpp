@@ -65,6 +65,16 @@ std::string spoken(ProgressStyle style, Colours colours) {
   return out.str();
 }
 
+TEST(Progress, SaysWhatIsTrainedAndWhatIsFrozen) {
+  RunPlan plan = some_plan();
+  plan.frozen_parameters = 1942000;
+  std::ostringstream lines, json;
+  make_progress(ProgressStyle::Lines, Colours::Off, lines, [] { return 200; })->plan(plan);
+  EXPECT_THAT(lines.str(), HasSubstr("22 layers · 594 trained and 1,942,000 frozen parameters · "));
+  make_progress(ProgressStyle::Json, Colours::Off, json, [] { return 200; })->plan(plan);
+  EXPECT_THAT(json.str(), HasSubstr(R"("parameters":1942594,"frozen_parameters":1942000)"));
+}
+
 TEST(Progress, WritesOneLinePerEpochToFiles) {
   const std::string words = spoken(ProgressStyle::Lines, Colours::Off);
   EXPECT_THAT(words, Not(HasSubstr("\x1b")));

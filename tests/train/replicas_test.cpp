@@ -428,17 +428,29 @@ TEST(ShardingPlan, CountsBytesThatAStageSends) {
     int micro_batches;
     Recompute recompute;
     int segments = 0;
+    std::vector<std::string> frozen = {};
   };
   const int layers = static_cast<int>(make_chain({}).size());
   for (const Case& given :
        {Case{"layers", "yes", 1, Recompute::Never}, Case{"layers", "yes", 3, Recompute::ExceptLast},
         Case{"layers", "no", 3, Recompute::Never}, Case{"stage", "yes", 3, Recompute::Never},
-        Case{"layers", "yes", 2, Recompute::Never, 4}}) {
+        Case{"layers", "yes", 2, Recompute::Never, 4},
+        Case{"layers", "yes", 1, Recompute::Never, 0, {"in.", "block.3."}},
+        Case{"layers", "yes", 3, Recompute::ExceptLast, 0, {"in.", "block.3."}},
+        Case{"layers", "no", 2, Recompute::Never, 0, {"in.", "block.3."}},
+        Case{"stage", "yes", 2, Recompute::Never, 0, {"in.", "block.3."}}}) {
+    const auto make = [&] {
+      nn::Layers net = make_chain({});
+      for (const auto& [name, parameter] : net.named_parameters())
+        for (const std::string& begin : given.frozen)
+          if (name.starts_with(begin)) at::Tensor(parameter).set_requires_grad(false);
+      return net;
+    };
     recipe::Recipe::Mesh mesh{.shard = 2, .units = {given.units}, .reshard = given.reshard};
     const auto sent = spawn(2, [&](World& world) {
       ShardOptions options{.level = ShardLevel::Parameters};
       set_sharding(mesh, &options);
-      Parallel parallel(make_chain({}), DeviceMesh(world, {{"shard", 2}}),
+      Parallel parallel(make(), DeviceMesh(world, {{"shard", 2}}),
                         {.level = ShardLevel::Parameters,
                          .stage_units = stage_units_of(mesh),
                          .reshard_after_forward = options.reshard_after_forward,
@@ -456,11 +468,15 @@ TEST(ShardingPlan, CountsBytesThatAStageSends) {
       return 0.5 *
              static_cast<double>(after.reduced - before.reduced + after.gathered - before.gathered);
     })[0];
-    Bytes trained = 0;
-    for (const auto& parameter : make_chain({}).parameters()) trained += parameter.nbytes();
+    StageParameters stage;
+    for (const auto& [name, parameter] : make().named_parameters()) {
+      const auto bytes = static_cast<Bytes>(parameter.nbytes());
+      (parameter.requires_grad() ? stage.trained : stage.frozen) += bytes;
+    }
     const SentBytes expected = bytes_sent(
-        mesh, trained, {.micro_batches = given.micro_batches, .recompute = given.recompute});
-    EXPECT_NEAR(sent / expected.all(), 1, 1e-3) << given.units << " " << given.micro_batches;
+        mesh, stage, {.micro_batches = given.micro_batches, .recompute = given.recompute});
+    EXPECT_NEAR(sent / expected.all(), 1, 1e-3)
+        << given.units << " " << given.micro_batches << " " << given.frozen.size();
   }
 }
 

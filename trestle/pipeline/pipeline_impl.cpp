@@ -195,9 +195,11 @@ void Pipeline::Impl::measure_balance(const nn::Values& batch) {
     const nn::Values micro_batch =
         pipeline::split(batch, options.micro_batches, options.plan.split_size)[0];
     const at::Device device = options.devices[0].torch;
-    const plan::LayerProfile profile =
-        over_ranks() ? profile_layers_one_by_one(model.graph(), micro_batch, device)
-                     : profile_layers(model.graph(), micro_batch, device);
+    nn::Graph graph = model.graph();
+    if (options.wrap_layers) options.wrap_layers(graph);
+    const plan::LayerProfile profile = over_ranks()
+                                           ? profile_layers_one_by_one(graph, micro_batch, device)
+                                           : profile_layers(graph, micro_batch, device);
     balance = plan::balance_by_time(profile, pipeline::stage_count(options));
   });
   const auto& replicas = options.replicas.group;

@@ -55,6 +55,10 @@ struct LayerProfile {
   // ("contiguous" or "channels_last"). 0 and "" = unknown.
   int examples = 0;
   std::string memory_format = {};
+  // The layers that were measured with the recomputation of their forward in their backward, as a
+  // recipe names them. Their `inner` is what they keep from forward to backward, `backward` and
+  // `transient` have the recomputed forward.
+  std::vector<std::string> checkpoint = {};
   // The peak of a whole-batch loss and its backward, in bytes for each byte of the model's outputs,
   // without their gradients. 1 = the outputs in one tensor.
   double loss_memory = 1;

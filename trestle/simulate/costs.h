@@ -64,7 +64,8 @@ struct TieCost {
   int copy = 0;         // stage
   Bytes bytes = 0;      // of the value, and of the gradient
   bool frozen = false;  // there is no gradient
-  double seconds = 0;   // of one message, in either direction; ignored with Costs::network
+  // One message, in either direction. Costs::network replaces it between two hosts.
+  double seconds = 0;
 };
 
 // The place where in-flight messages are buffered. Push: on the receiver, in buffers of its own.

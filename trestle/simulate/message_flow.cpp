@@ -1,6 +1,7 @@
 #include "trestle/simulate/message_flow.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <utility>
 
@@ -26,21 +27,51 @@ MessageFlow::MessageFlow(const schedule::Schedule& schedule, const Costs& costs,
       events_(events),
       ports_(ports),
       wake_(std::move(wake)),
-      messages_(2 * schedule.routes.size() * static_cast<std::size_t>(schedule.micro_batches)),
+      messages_(2 * (schedule.routes.size() * static_cast<std::size_t>(schedule.micro_batches) +
+                     costs.ties.size())),
       receivers_(schedule.ranks.size()) {}
 
+// Routes have a place for each micro-batch and way, ties behind them one for each way.
 std::size_t MessageFlow::place(const Transfer& transfer) const {
-  return 2 * (static_cast<std::size_t>(transfer.route) *
-                  static_cast<std::size_t>(schedule_.micro_batches) +
-              static_cast<std::size_t>(transfer.micro_batch)) +
-         (transfer.way == Way::Gradient ? 1 : 0);
+  const auto micro_batches = static_cast<std::size_t>(schedule_.micro_batches);
+  const auto route = static_cast<std::size_t>(transfer.route), routes = schedule_.routes.size();
+  const std::size_t pair =
+      route < routes ? route * micro_batches + static_cast<std::size_t>(transfer.micro_batch)
+                     : routes * micro_batches + (route - routes);
+  return 2 * pair + (transfer.way == Way::Gradient ? 1 : 0);
 }
 
 Transfer MessageFlow::transfer_at(std::size_t place) const {
   const auto micro_batches = static_cast<std::size_t>(schedule_.micro_batches);
+  const std::size_t of_routes = schedule_.routes.size() * micro_batches;
+  const Way way = place % 2 == 1 ? Way::Gradient : Way::Activation;
+  if (place / 2 >= of_routes) return tie_transfer(place / 2 - of_routes, way);
   return {.route = static_cast<int>(place / 2 / micro_batches),
           .micro_batch = static_cast<int>(place / 2 % micro_batches),
-          .way = place % 2 == 1 ? Way::Gradient : Way::Activation};
+          .way = way};
+}
+
+Transfer MessageFlow::tie_transfer(std::size_t tie, Way way) const {
+  return {.route = static_cast<int>(schedule_.routes.size() + tie), .micro_batch = 0, .way = way};
+}
+
+std::pair<int, int> MessageFlow::stages_of(const Transfer& transfer) const {
+  const auto route = static_cast<std::size_t>(transfer.route), routes = schedule_.routes.size();
+  std::pair<int, int> stages;
+  if (route < routes) {
+    stages = {schedule_.routes[route].from_stage, schedule_.routes[route].to_stage};
+  } else {
+    const TieCost& tie = costs_.ties.at(route - routes);
+    stages = {tie.owner, tie.copy};
+  }
+  if (transfer.way == Way::Gradient) std::swap(stages.first, stages.second);
+  return stages;
+}
+
+bool MessageFlow::within_rank(const Transfer& transfer) const {
+  const auto [from, to] = stages_of(transfer);
+  return schedule_.rank_of_stage[static_cast<std::size_t>(from)] ==
+         schedule_.rank_of_stage[static_cast<std::size_t>(to)];
 }
 
 void MessageFlow::expect(int rank, const std::vector<std::size_t>& places) {
@@ -51,10 +82,8 @@ void MessageFlow::expect(int rank, const std::vector<std::size_t>& places) {
 }
 
 MessageFlow::Path MessageFlow::path(const Transfer& transfer) const {
-  const auto& route = schedule_.routes[static_cast<std::size_t>(transfer.route)];
-  const bool forwards = transfer.way == Way::Activation;
-  const auto from = static_cast<std::size_t>(forwards ? route.from_stage : route.to_stage);
-  const auto to = static_cast<std::size_t>(forwards ? route.to_stage : route.from_stage);
+  const auto [sender, receiver] = stages_of(transfer);
+  const auto from = static_cast<std::size_t>(sender), to = static_cast<std::size_t>(receiver);
   std::map<int, PortLoad> loads;
   for (const auto& host : costs_.network->hosts) {
     if (host[from] == host[to]) continue;
@@ -66,10 +95,14 @@ MessageFlow::Path MessageFlow::path(const Transfer& transfer) const {
     load.host = host;
     path.loads.push_back(load);
   }
-  if (costs_.routes.empty()) return path;
-  const RouteCost& cost = costs_.routes[static_cast<std::size_t>(transfer.route)];
-  path.bytes = cost.bytes;
-  path.seconds = cost.seconds;
+  const auto route = static_cast<std::size_t>(transfer.route), routes = schedule_.routes.size();
+  if (route >= routes) {
+    path.bytes = costs_.ties.at(route - routes).bytes;
+    path.seconds = costs_.ties[route - routes].seconds;
+  } else if (!costs_.routes.empty()) {
+    path.bytes = costs_.routes[route].bytes;
+    path.seconds = costs_.routes[route].seconds;
+  }
   return path;
 }
 
@@ -118,13 +151,23 @@ void MessageFlow::send(const Transfer& transfer, const Action& what, int rank) {
   const double first = path.loads.empty() ? events_.now() : hold_first_part(message, path);
   if (is_whole(path))
     return events_.at(first + (path.loads.empty() ? path.seconds : 0), [this, at] { arrive(at); });
-  const auto& route = schedule_.routes[static_cast<std::size_t>(transfer.route)];
-  const int to = transfer.way == Way::Activation ? route.to_stage : route.from_stage;
-  const int receiver = schedule_.rank_of_stage[static_cast<std::size_t>(to)];
+  const int receiver =
+      schedule_.rank_of_stage[static_cast<std::size_t>(stages_of(transfer).second)];
   events_.at(first, [this, at, receiver] {
     messages_[at].sent = true;
     fetch(receiver);
   });
+}
+
+// Drawn as what a tie's messages do: parameters that travel, gradients that are summed.
+void MessageFlow::send_tie(const Transfer& transfer, int rank) {
+  if (within_rank(transfer)) return hand_over(transfer);
+  send(transfer,
+       {.kind =
+            transfer.way == Way::Activation ? schedule::Kind::Unshard : schedule::Kind::ReduceGrad,
+        .stage = static_cast<std::int16_t>(stages_of(transfer).first),
+        .micro_batch = -1},
+       rank);
 }
 
 void MessageFlow::fetch(int rank) {

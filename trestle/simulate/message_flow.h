@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "trestle/schedule/routes.h"
@@ -11,8 +12,9 @@
 
 namespace trestle::simulate {
 
-// The activations, skips and gradients that cross from rank to rank, on the links of
-// Costs::network. All replicas send at the same time, and ranks of one host share its port.
+// The activations, skips and gradients that cross from rank to rank, and the values and gradients
+// of tied parameters, on the links of Costs::network. All replicas send at the same time, and ranks
+// of one host share its port.
 //
 // With TransferMode::Prefetch a message travels as the ranks of a pipeline send it. Its first part
 // leaves at once; in a whole message it holds all tensors. Other tensors leave when the receiver's
@@ -26,11 +28,19 @@ class MessageFlow {
               HostPorts& ports, std::function<void(int rank)> wake);
 
   std::size_t place(const schedule::Transfer& transfer) const;
+  schedule::Transfer transfer_at(std::size_t place) const;
+  // The transfer of a tied parameter's value, or of a copy's gradient. Its route's number is behind
+  // those of the schedule's routes.
+  schedule::Transfer tie_transfer(std::size_t tie, schedule::Transfer::Way way) const;
+  // Whether the message stays on one rank.
+  bool within_rank(const schedule::Transfer& transfer) const;
   // The messages that a rank takes, in the order of their use. Before the step.
   void expect(int rank, const std::vector<std::size_t>& places);
 
   // `what` sends this message now.
   void send(const schedule::Transfer& transfer, const schedule::Action& what, int rank);
+  // A tied parameter's value, or a copy's gradient, leaves this rank now.
+  void send_tie(const schedule::Transfer& transfer, int rank);
   // A value within a rank is there now.
   void hand_over(const schedule::Transfer& transfer) { arrive(place(transfer)); }
 
@@ -67,12 +77,13 @@ class MessageFlow {
     double seconds = 0;  // within a host
   };
 
+  // The sending and the receiving stage.
+  std::pair<int, int> stages_of(const schedule::Transfer& transfer) const;
   Path path(const schedule::Transfer& transfer) const;
   static std::vector<PortLoad> loads(const Path& path, double bytes);
   double hold(const Message& message, const Path& path);
   // Whether all tensors travel with the first part.
   bool is_whole(const Path& path) const { return path.bytes <= costs_.network->in_first_part; }
-  schedule::Transfer transfer_at(std::size_t place) const;
   double hold_first_part(const Message& message, const Path& path);
   double hold_request(const Path& path);
   void arrive(std::size_t place);

@@ -123,6 +123,9 @@ class OverHosts {
         return messages_.take(step.number, rank);
       case Step::What::Have:
         return messages_.has(step.number, rank);
+      case Step::What::SendTie:
+        messages_.send_tie(messages_.transfer_at(step.number), rank);
+        return true;
       case Step::What::Start:
         collectives_.begin(step.number);
         return true;

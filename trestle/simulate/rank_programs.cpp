@@ -18,6 +18,7 @@ RankPrograms::RankPrograms(const schedule::Schedule& schedule, const Costs& cost
       times_(schedule, costs),
       messages_(messages),
       collectives_(collectives),
+      ties_(places_of_ties(schedule, costs)),
       reductions_(costs.stages.size()) {}
 
 std::vector<Step> RankPrograms::of_rank(int rank) {
@@ -27,14 +28,18 @@ std::vector<Step> RankPrograms::of_rank(int rank) {
   note_last_backwards(row);
   std::vector<Transfer> posted;  // each is taken just before the action that needs it
   std::vector<std::size_t> order;
-  for (action_ = 0; action_ < row.size(); ++action_) {
+  action_ = 0;
+  if (!row.empty()) send_values_at_start();
+  for (; action_ < row.size(); ++action_) {
     const Action& action = row[action_];
     if (is_receive(action.kind)) {
       if (const auto transfer = routes_.of(action)) posted.push_back(*transfer);
       continue;
     }
     take_inputs(action, posted, order);
+    take_ties(order);
     add(action);
+    send_ties();
   }
   messages_.expect(rank, order);
   return std::move(steps_);
@@ -81,6 +86,41 @@ void RankPrograms::take_inputs(const Action& action, std::vector<Transfer>& post
   };
   if (forward) have(routes_.into(forward->stage), forward->micro_batch, Way::Activation);
   if (backward) have(routes_.out_of(backward->stage), backward->micro_batch, Way::Gradient);
+}
+
+void RankPrograms::send_tie(std::size_t tie, Way way) {
+  push(Step::What::SendTie, messages_.place(messages_.tie_transfer(tie, way)));
+}
+
+void RankPrograms::send_values_at_start() {
+  for (std::size_t tie = 0; tie < ties_.size(); ++tie) {
+    const auto owner = static_cast<std::size_t>(costs_.ties[tie].owner);
+    if (!ties_[tie].owner_unshard && schedule_.rank_of_stage[owner] == rank_)
+      send_tie(tie, Way::Activation);
+  }
+}
+
+void RankPrograms::send_ties() {
+  const ActionPlace here{static_cast<std::size_t>(rank_), action_};
+  for (std::size_t tie = 0; tie < ties_.size(); ++tie) {
+    if (ties_[tie].owner_unshard == here) send_tie(tie, Way::Activation);
+    if (ties_[tie].last_backward == here && ties_[tie].taken) send_tie(tie, Way::Gradient);
+  }
+}
+
+void RankPrograms::take_ties(std::vector<std::size_t>& order) {
+  const ActionPlace here{static_cast<std::size_t>(rank_), action_};
+  const auto take = [&](std::size_t tie, Way way) {
+    const Transfer transfer = messages_.tie_transfer(tie, way);
+    const std::size_t place = messages_.place(transfer);
+    if (messages_.within_rank(transfer)) return push(Step::What::Have, place);
+    order.push_back(place);
+    push(Step::What::Take, place);
+  };
+  for (std::size_t tie = 0; tie < ties_.size(); ++tie) {
+    if (ties_[tie].first_forward == here) take(tie, Way::Activation);
+    if (ties_[tie].taken == here && ties_[tie].last_backward) take(tie, Way::Gradient);
+  }
 }
 
 void RankPrograms::add(const Action& action) {

@@ -6,10 +6,11 @@
 
 #include "trestle/schedule/schedule.h"
 #include "trestle/simulate/costs.h"
+#include "trestle/simulate/tie_places.h"
 
 namespace trestle::simulate {
 
-// The messages of tied parameters (TieCost) in a lowered schedule, which has no actions for them.
+// The messages of tied parameters (TieCost) without a network.
 class TieMessages {
  public:
   TieMessages(const schedule::Schedule& schedule, const Costs& costs);
@@ -22,19 +23,13 @@ class TieMessages {
   std::vector<std::size_t> sent_by(std::size_t rank, std::size_t next, double end);
 
  private:
-  struct Place {
-    std::size_t rank = 0, action = 0;
-    bool operator==(const Place&) const = default;
-  };
   struct Message {
-    std::optional<Place> first_forward;  // of the copy's stage
-    std::optional<Place> last_backward;  // the same
-    std::optional<Place> taken;          // the action that needs the gradient
     double value_arrives = 0;
     double seconds = 0;
     std::optional<double> gradient_arrives = {};
   };
-  std::vector<Message> messages_;  // one for each tie
+  std::vector<TiePlaces> places_;  // one for each tie
+  std::vector<Message> messages_;  // the same
 };
 
 }  // namespace trestle::simulate

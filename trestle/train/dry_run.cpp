@@ -147,7 +147,8 @@ class Samples {
         example.is_floating_point() ? at::rand(sizes) : example.expand(sizes).clone();
     const at::Tensor inputs = pipeline::in_memory_format({values}, memory_format_of(recipe_))[0];
     const precision::Autocast autocast(precision_.precision);
-    plan::LayerProfile profile = profile_layers(model_, {inputs}, device_);
+    plan::LayerProfile profile =
+        profile_layers(graph_of_training(recipe_, model_), {inputs}, device_);
     for (plan::LayerCost& cost : profile.layers) {
       if (cost.parameters == 0) continue;
       cost.forward *= precision_.times;
@@ -325,7 +326,7 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   plan.timed_on_cpu = devices[0].torch.is_cuda() && !device.is_cuda();
   plan.devices = mesh_words(recipe.mesh) + describe_devices(all_devices);
   plan.layers = static_cast<int>(model.size());
-  plan.parameters = model.parameter_count();
+  count_parameters(model.parameters(), &plan);
   plan.balance = balance;
   plan.micro_batches = pieces;
   plan.core_lending = core_lending(

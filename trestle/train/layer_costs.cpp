@@ -86,7 +86,8 @@ void check_layers(const recipe::Recipe& recipe, const plan::LayerProfile& profil
                 tied.size()));
 }
 
-// Times and bytes are valid for one micro-batch size and one memory format only.
+// Times and bytes are valid for one micro-batch size, one memory format and one choice of
+// recomputed layers.
 void check_measured_with(const recipe::Recipe& recipe, const plan::LayerProfile& profile,
                          int examples) {
   const auto refuse = [](const std::string& what) {
@@ -98,6 +99,13 @@ void check_measured_with(const recipe::Recipe& recipe, const plan::LayerProfile&
   if (!profile.memory_format.empty() && profile.memory_format != format_name(recipe))
     refuse(text("the profile was measured ", profile.memory_format, ", the recipe runs ",
                 format_name(recipe), " ('memory_format' in [model])"));
+  const auto recomputed = [](const std::vector<std::string>& names) {
+    return names.empty() ? "no layer" : join(names, ", ");
+  };
+  if (profile.checkpoint != recipe.pipeline.checkpoint)
+    refuse(text("the profile was measured with ", recomputed(profile.checkpoint),
+                " recomputed, the recipe recomputes ", recomputed(recipe.pipeline.checkpoint),
+                " ('checkpoint' in [pipeline])"));
 }
 
 }  // namespace
@@ -166,8 +174,9 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
   LayerCosts result = costs_without_layers(recipe, devices, static_cast<int>(pieces.size()));
   count_optimizer_step(recipe, model, &result);
   const precision::Autocast autocast(precision::parse_precision(recipe.train.precision));
-  result.profile = with_inputs_named(
-      recipe, piece, [&] { return profile_layers(model, {piece}, devices.at(0).torch); });
+  result.profile = with_inputs_named(recipe, piece, [&] {
+    return profile_layers(graph_of_training(recipe, model), {piece}, devices.at(0).torch);
+  });
   result.examples = static_cast<int>(piece.size(0));
   result.profile.loss_memory =
       loss_memory(task.loss, result.profile, result.examples,
@@ -175,6 +184,7 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
   set_loss_memory(task.loss, &result);
   result.profile.examples = result.examples;
   result.profile.memory_format = format_name(recipe);
+  result.profile.checkpoint = recipe.pipeline.checkpoint;
   return result;
 }
 
@@ -288,10 +298,11 @@ static std::vector<TrafficLayer> traffic_layers(const LayerCosts& costs, std::si
   std::vector<TrafficLayer> layers;
   for (std::size_t i = first; i < last; ++i) {
     const plan::LayerCost& layer = costs.profile.layers[i];
-    if (layer.trained() > 0) {
-      layers.push_back({.name = layer.name, .parameters = {layer.trained()}});
+    if (layer.parameters > 0) {
+      layers.push_back({.name = layer.name, .frozen = layer.frozen});
+      if (layer.trained() > 0) layers.back().parameters = {layer.trained()};
     } else if (layers.empty()) {
-      continue;  // its time counts for the first layer with trained parameters
+      continue;  // its time counts for the first layer with parameters
     }
     layers.back().forward += forward > 0 ? layer.forward / forward : 0;
     layers.back().backward += backward > 0 ? layer.backward / backward : 0;

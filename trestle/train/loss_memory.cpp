@@ -11,6 +11,7 @@
 #include "trestle/device/device.h"
 #include "trestle/device/stream_event.h"
 #include "trestle/device/unlimited_budgets.h"
+#include "trestle/nn/boundary.h"
 #include "trestle/nn/token_loss.h"
 
 namespace trestle::train {
@@ -49,8 +50,12 @@ double measure_loss(const nn::Loss& loss, const at::Tensor& output, const at::Te
   for (int round = 0; round < 2; ++round) {  // the first one may fill caches
     const Bytes before = memory_usage(device).current;
     reset_peak_memory(device);
-    const at::Tensor whole = output.to(device).requires_grad_();
-    loss.value(whole, targets).backward();
+    nn::GradientSink sink(1);
+    at::Tensor whole = sink.begin(0, output.to(device));
+    const at::Tensor value = loss.value(whole, targets);
+    // A stage has no more use for its outputs then. The loss may have saved them.
+    if (loss.kind != nn::Loss::Kind::WholeBatch) whole.reset();
+    value.backward();
     device::synchronize(device);
     need = memory_usage(device).peak - before - kept;
   }

@@ -11,11 +11,11 @@ namespace trestle::train {
 
 // The peak of a loss and its backward, in bytes for each byte of the model's outputs: the outputs
 // in one tensor, the targets, and temporaries such as one-hot targets, but not the gradients of the
-// outputs. For an additive loss, whose outputs exist already, it is the need with the gradients and
-// without the outputs: the same number. The loss runs on `device` with one example's target, which
-// has no batch dimension; a large one is cut. The result is 1 (the outputs alone) if the device has
-// no meter, the target is undefined, or the loss refuses an output of the size that the profile has
-// for `examples` examples.
+// outputs. For an additive loss, whose outputs exist already, it is the need beyond them, with
+// their gradients: the backward may use the memory of outputs that the loss has not saved. The loss
+// runs on `device` with one example's target, which has no batch dimension; a large one is cut. The
+// result is 1 (the outputs alone) if the device has no meter, the target is undefined, or the loss
+// refuses an output of the size that the profile has for `examples` examples.
 double loss_memory(const nn::Loss& loss, const plan::LayerProfile& profile, std::int64_t examples,
                    at::Tensor target, at::Device device);
 

@@ -123,14 +123,18 @@ at::MemoryFormat memory_format_of(const recipe::Recipe& recipe) {
                                                        : at::MemoryFormat::Preserve;
 }
 
-void check_names_of_layers(const recipe::Recipe& recipe, const nn::Layers& model) {
-  const auto& checkpoint = recipe.pipeline.checkpoint;
-  if (units_of(recipe.mesh).names.empty() && checkpoint.empty()) return;
+nn::Graph graph_of_training(const recipe::Recipe& recipe, const nn::Layers& model) {
   nn::Graph graph = model.graph();
+  if (!recipe.pipeline.checkpoint.empty()) checkpoint_layers(recipe.pipeline.checkpoint)(graph);
+  return graph;
+}
+
+void check_names_of_layers(const recipe::Recipe& recipe, const nn::Layers& model) {
+  if (units_of(recipe.mesh).names.empty() && recipe.pipeline.checkpoint.empty()) return;
   std::vector<std::string> names;
-  for (const nn::Layer& layer : graph.layers) names.push_back(layer.name);
+  for (const nn::Layer& layer : graph_of_training(recipe, model).layers)
+    names.push_back(layer.name);
   check_unit_names(recipe.mesh, names);
-  if (!checkpoint.empty()) checkpoint_layers(checkpoint)(graph);
 }
 
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own) {
@@ -414,13 +418,20 @@ void add_suggestion(const Pipeline& pipeline, RunPlan* plan) {
   if (!fits) plan->suggestion = pipeline.suggest_fit();
 }
 
+void count_parameters(const std::vector<at::Tensor>& parameters, RunPlan* plan) {
+  for (const at::Tensor& parameter : parameters) {
+    plan->parameters += parameter.numel();
+    if (!parameter.requires_grad()) plan->frozen_parameters += parameter.numel();
+  }
+}
+
 RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
                   const std::vector<Device>& devices, const Task& task,
                   const std::optional<Prediction>& prediction, const UserParts& own) {
   RunPlan plan = plan_of_recipe(recipe, own);
   plan.devices = describe_devices(devices);
   plan.layers = static_cast<int>(model.size());
-  for (const at::Tensor& parameter : pipeline.parameters()) plan.parameters += parameter.numel();
+  count_parameters(pipeline.parameters(), &plan);
   plan.balance = pipeline.balance();
   plan.micro_batches = micro_batches_of(recipe);
   plan.core_lending =

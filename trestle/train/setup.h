@@ -46,7 +46,11 @@ void check_names_of_layers(const recipe::Recipe& recipe, const nn::Layers& model
 // the names that [mesh] and [pipeline] give: check_names_of_layers().
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own);
 
-// The same, with the parameters frozen that 'frozen' in [optimizer] names.
+// The layers of `model` as a training runs them: those that 'checkpoint' in [pipeline] names are
+// recomputed in their backwards. Shares the model's modules. Throws as check_names_of_layers().
+nn::Graph graph_of_training(const recipe::Recipe& recipe, const nn::Layers& model);
+
+// make_model(), with the parameters frozen that 'frozen' in [optimizer] names.
 nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnModels& own);
 
 // The parts of a pipeline besides the recipe, the model and the devices.
@@ -124,6 +128,9 @@ std::string core_lending(const recipe::Recipe& recipe, Lending lending);
 
 // The fields of a plan that the recipe alone determines.
 RunPlan plan_of_recipe(const recipe::Recipe& recipe, const UserParts& own = {});
+
+// Adds these parameters to the plan's numbers of them.
+void count_parameters(const std::vector<at::Tensor>& parameters, RunPlan* plan);
 
 // Adds what would make the run fit, where a stage needs more memory than its device has.
 void add_suggestion(const Pipeline& pipeline, RunPlan* plan);

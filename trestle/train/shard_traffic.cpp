@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 
 #include "trestle/simulate/collective_traffic.h"
 
@@ -62,21 +63,26 @@ class Groups {
   std::vector<std::vector<int>> all_, rows_, columns_;
 };
 
+// A unit, or a bucket of gradients.
 struct Part {
-  double bytes = 0;
+  double trained = 0;  // bytes, of its gradients too
+  double frozen = 0;
   double forward = 0, backward = 0;
+
+  double all() const { return trained + frozen; }
 };
 
 std::vector<Part> units_of_layers(const recipe::Recipe::Mesh& mesh,
                                   const std::vector<TrafficLayer>& layers) {
   std::vector<LayerBytes> named;
   for (const TrafficLayer& layer : layers)
-    named.push_back({.name = layer.name, .bytes = layer.bytes()});
+    named.push_back({.name = layer.name, .bytes = layer.trained() + layer.frozen});
   const std::vector<bool> begins = unit_begins(mesh, named);
   std::vector<Part> units;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (i == 0 || begins[i]) units.emplace_back();
-    units.back().bytes += static_cast<double>(layers[i].bytes());
+    units.back().trained += static_cast<double>(layers[i].trained());
+    units.back().frozen += static_cast<double>(layers[i].frozen);
     units.back().forward += layers[i].forward;
     units.back().backward += layers[i].backward;
   }
@@ -84,23 +90,39 @@ std::vector<Part> units_of_layers(const recipe::Recipe::Mesh& mesh,
 }
 
 // The buckets of gradients, in the order in which a backward fills them (sharding/flat/buckets.h).
+// A bucket also waits for the backwards of the frozen layers behind it.
 std::vector<Part> buckets_of_layers(const recipe::Recipe::Mesh& mesh,
                                     const std::vector<TrafficLayer>& layers) {
   Bytes all = 0;
-  for (const TrafficLayer& layer : layers) all += layer.bytes();
+  for (const TrafficLayer& layer : layers) all += layer.trained();
   const Bytes limit = bucket_of(mesh, all);
   std::vector<Part> buckets;
   bool open = false;
+  double waiting = 0;  // of the backward, until the next bucket
   for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
     for (auto bytes = layer->parameters.rbegin(); bytes != layer->parameters.rend(); ++bytes) {
-      if (!open) buckets.emplace_back();
-      buckets.back().bytes += static_cast<double>(*bytes);
+      if (!open) buckets.push_back({.backward = std::exchange(waiting, 0)});
+      buckets.back().trained += static_cast<double>(*bytes);
       const Bytes most = buckets.size() == 1 ? std::min(largest_first_bucket, limit) : limit;
-      open = buckets.back().bytes < static_cast<double>(most);
+      open = buckets.back().trained < static_cast<double>(most);
     }
-    if (!buckets.empty()) buckets.back().backward += layer->backward;
+    const bool fills = open || !layer->parameters.empty();
+    (fills ? buckets.back().backward : waiting) += layer->backward;
   }
   return buckets;
+}
+
+// The units whose gradients are reduced, in the order of a backward.
+std::vector<Part> reduced_units(const std::vector<Part>& units) {
+  std::vector<Part> reduced;
+  double waiting = 0;
+  for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+    waiting += unit->backward;
+    if (unit->trained == 0) continue;
+    reduced.push_back(*unit);
+    reduced.back().backward = std::exchange(waiting, 0);
+  }
+  return reduced;
 }
 
 // The shares after which each part's gradients are complete; the last is 1.
@@ -114,7 +136,7 @@ std::vector<double> ready_shares(const std::vector<Part>& parts) {
 
 }  // namespace
 
-Bytes TrafficLayer::bytes() const {
+Bytes TrafficLayer::trained() const {
   return std::accumulate(parameters.begin(), parameters.end(), Bytes{0});
 }
 
@@ -130,34 +152,35 @@ StageTraffic stage_traffic(const recipe::Recipe::Mesh& mesh,
   const Groups groups(mesh, host_of_replica, within_host);
   const bool shards = mesh.shard > 1 && mesh.shard_level != "none";
   const bool parameters = shards && mesh.shard_level == "parameters";
-  std::vector<Part> parts =
-      parameters ? units_of_layers(mesh, layers) : buckets_of_layers(mesh, layers);
+  const std::vector<Part> units = parameters ? units_of_layers(mesh, layers) : std::vector<Part>();
+  const std::vector<Part> parts =
+      parameters ? reduced_units(units) : buckets_of_layers(mesh, layers);
   const auto gather = [&](double bytes) {
     return groups.over_shards(CollectiveKind::AllGather, bytes);
   };
   if (parameters && units_of(mesh).kind != UnitChoiceOfRecipe::Kind::Stage) {
     const int neighbours = reshard_ranks(mesh);
-    for (const Part& part : parts) {
+    for (const Part& unit : units) {
       if (neighbours == 1) {
-        traffic.unshard.push_back(gather(part.bytes));
+        traffic.unshard.push_back(gather(unit.all()));
         continue;
       }
       traffic.units.push_back({.gather = neighbours > 1
-                                             ? groups.over_neighbours(part.bytes, neighbours)
-                                             : gather(part.bytes),
-                               .forward = part.forward,
-                               .backward = part.backward});
+                                             ? groups.over_neighbours(unit.all(), neighbours)
+                                             : gather(unit.all()),
+                               .forward = unit.forward,
+                               .backward = unit.backward});
     }
   } else if (shards) {
-    for (const Part& part : parts) traffic.unshard.push_back(gather(part.bytes));
+    for (const Part& part : parameters ? units : parts)
+      traffic.unshard.push_back(gather(part.all()));
   }
-  if (parameters) std::reverse(parts.begin(), parts.end());
   const std::vector<double> ready = ready_shares(parts);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const Collective reduce =
-        shards ? groups.over_shards(CollectiveKind::ReduceScatter, parts[i].bytes) +
-                     groups.over_replicas(parts[i].bytes / static_cast<double>(mesh.shard))
-               : groups.over_all(parts[i].bytes);
+        shards ? groups.over_shards(CollectiveKind::ReduceScatter, parts[i].trained) +
+                     groups.over_replicas(parts[i].trained / static_cast<double>(mesh.shard))
+               : groups.over_all(parts[i].trained);
     traffic.buckets.push_back({.reduce = reduce, .ready = ready[i]});
   }
   // The ranks of level none compare which parameters were used after their last reduction. With

@@ -10,14 +10,15 @@
 // What [mesh] moves between hosts, on paper. Inside of the trainer. Not installed.
 namespace trestle::train {
 
-// A layer with parameters that are trained.
+// A layer with parameters.
 struct TrafficLayer {
   std::string name;
-  std::vector<Bytes> parameters = {};
-  double forward = 0;   // its share of the stage's forward
-  double backward = 0;  // the same of its backward
+  std::vector<Bytes> parameters = {};  // those that are trained
+  Bytes frozen = 0;                    // of the other ones, which level Parameters gathers too
+  double forward = 0;                  // its share of the stage's forward
+  double backward = 0;                 // the same of its backward
 
-  Bytes bytes() const;
+  Bytes trained() const;
 };
 
 // The data-parallel communication of one stage whose layers these are, for Costs::network.

@@ -184,18 +184,20 @@ OptimizerStepBytes bytes_during_optimizer_step(const recipe::Recipe& recipe, Byt
           shard_of(largest)};
 }
 
-SentBytes bytes_sent(const recipe::Recipe::Mesh& mesh, Bytes trained, const StageRuns& runs) {
-  const auto all = static_cast<double>(trained);
-  if (!is_sharded(mesh)) return {.reduce = 2 * all * simulate::share_in_ring(mesh.parts())};
+SentBytes bytes_sent(const recipe::Recipe::Mesh& mesh, const StageParameters& stage,
+                     const StageRuns& runs) {
+  const auto trained = static_cast<double>(stage.trained);
+  if (!is_sharded(mesh)) return {.reduce = 2 * trained * simulate::share_in_ring(mesh.parts())};
   const double over_replicas =
-      2 * all / static_cast<double>(mesh.shard) * simulate::share_in_ring(mesh.replicate);
-  SentBytes sent{.reduce = all * simulate::share_in_ring(mesh.shard) + over_replicas,
-                 .first_gather = all * simulate::share_in_ring(mesh.shard),
-                 .gathers = 1};
+      2 * trained / static_cast<double>(mesh.shard) * simulate::share_in_ring(mesh.replicate);
+  const bool parameters = mesh.shard_level == "parameters";
+  const double all = trained + (parameters ? static_cast<double>(stage.frozen) : 0);
+  const double ring = simulate::share_in_ring(mesh.shard);
+  SentBytes sent{
+      .reduce = trained * ring + over_replicas, .first_gather = all * ring, .gathers = 1};
   sent.next_gather = sent.first_gather;
   const int neighbours = reshard_ranks(mesh);
-  if (mesh.shard_level != "parameters" || units_of(mesh).kind == UnitChoiceOfRecipe::Kind::Stage ||
-      neighbours == 1)
+  if (!parameters || units_of(mesh).kind == UnitChoiceOfRecipe::Kind::Stage || neighbours == 1)
     return sent;
   sent.gathers_in_each_run = true;
   sent.gathers = 2 * runs.micro_batches + recomputed(runs.micro_batches, runs.recompute);

@@ -84,8 +84,10 @@ struct SentBytes {
     return reduce + (gathers > 0 ? first_gather + (gathers - 1) * next_gather : 0);
   }
 };
-// `trained`: the bytes of the parameters that the stage trains.
-SentBytes bytes_sent(const recipe::Recipe::Mesh& mesh, Bytes trained, const StageRuns& runs);
+// Gradients are those of the trained parameters. Level Parameters gathers the frozen ones too, in a
+// backward also those that it does not reach.
+SentBytes bytes_sent(const recipe::Recipe::Mesh& mesh, const StageParameters& stage,
+                     const StageRuns& runs);
 
 // The duration of one message between ranks, and what each byte that a rank sends adds to it.
 struct MessageCost {
@@ -97,6 +99,7 @@ struct Messages {
   int gather = 1;  // units
   int reduce = 1;  // buckets
 };
+// `units`: those with trained parameters.
 int messages_of_reduction(const recipe::Recipe::Mesh& mesh, Bytes trained, int units);
 // Adds the durations of a stage's communication to its cost. The backward hides the reduction but
 // its last message, and but what takes longer than the backward. Nothing hides a gather.

@@ -28,6 +28,7 @@ struct StageNumbers {
   Bytes frozen = 0;
   Bytes largest_unit = 0;
   int units = 1;
+  int trained_units = 1;
   MessageCost message;
   bool on_cpu = false;
 };
@@ -71,30 +72,20 @@ std::span<const nn::Layer> layers_of(const Pipeline& pipeline, const nn::Graph& 
       .subspan(first, static_cast<std::size_t>(balance[static_cast<std::size_t>(stage)]));
 }
 
-// The stage's layers with trained parameters. The same work in each of them is assumed. A tied
-// parameter belongs to its owner's layer alone.
-std::vector<TrafficLayer> trained_layers(std::span<const nn::Layer> all) {
+// The stage's layers with parameters, trained or frozen. A tied parameter belongs to its owner's
+// layer alone.
+std::vector<TrafficLayer> layers_with_parameters(std::span<const nn::Layer> all) {
   std::vector<TrafficLayer> layers;
   for (const nn::Layer& layer : all) {
     TrafficLayer one{.name = layer.name};
-    for (const auto& [name, parameter] : layer.named_parameters())
+    for (const auto& [name, parameter] : layer.named_parameters()) {
+      const auto bytes = static_cast<Bytes>(parameter.nbytes());
       if (parameter.requires_grad())
-        one.parameters.push_back(static_cast<Bytes>(parameter.nbytes()));
-    if (one.bytes() > 0) layers.push_back(std::move(one));
-  }
-  for (TrafficLayer& one : layers)
-    one.forward = one.backward = 1 / static_cast<double>(layers.size());
-  return layers;
-}
-
-// The stage's layers with parameters, trained or frozen.
-std::vector<LayerBytes> layers_with_bytes(std::span<const nn::Layer> all) {
-  std::vector<LayerBytes> layers;
-  for (const nn::Layer& layer : all) {
-    Bytes bytes = 0;
-    for (const at::Tensor& parameter : layer.parameters())
-      bytes += static_cast<Bytes>(parameter.nbytes());
-    if (bytes > 0) layers.push_back({.name = layer.name, .bytes = bytes});
+        one.parameters.push_back(bytes);
+      else
+        one.frozen += bytes;
+    }
+    if (one.trained() + one.frozen > 0) layers.push_back(std::move(one));
   }
   return layers;
 }
@@ -114,7 +105,7 @@ comm::Group timed_group(const RunRanks& ranks, const std::optional<RunNetwork>& 
 }
 
 StageNumbers numbers_of_stage(const recipe::Recipe& recipe, Pipeline& pipeline, int stage,
-                              const std::vector<LayerBytes>& layers, const comm::Group& timed) {
+                              const std::vector<TrafficLayer>& layers, const comm::Group& timed) {
   StageNumbers numbers;
   numbers.on_cpu = pipeline.device(stage).torch.is_cpu();
   for (const at::Tensor& parameter : pipeline.stage_parameters(stage)) {
@@ -126,11 +117,18 @@ StageNumbers numbers_of_stage(const recipe::Recipe& recipe, Pipeline& pipeline, 
     numbers.bytes.trained += bytes;
     numbers.bytes.largest = std::max(numbers.bytes.largest, bytes);
   }
-  numbers.largest_unit = largest_unit(recipe.mesh, layers);
-  if (units_of(recipe.mesh).kind == UnitChoiceOfRecipe::Kind::Layers)
+  std::vector<LayerBytes> bytes;
+  for (const TrafficLayer& layer : layers)
+    bytes.push_back({.name = layer.name, .bytes = layer.trained() + layer.frozen});
+  numbers.largest_unit = largest_unit(recipe.mesh, bytes);
+  if (units_of(recipe.mesh).kind == UnitChoiceOfRecipe::Kind::Layers) {
     numbers.units = std::max(1, static_cast<int>(layers.size()));
-  else if (numbers.largest_unit > 0)
-    numbers.units = static_cast<int>(numbers.bytes.trained / numbers.largest_unit) + 1;
+    numbers.trained_units = static_cast<int>(std::count_if(
+        layers.begin(), layers.end(), [](const TrafficLayer& one) { return one.trained() > 0; }));
+  } else if (numbers.largest_unit > 0) {
+    numbers.units = numbers.trained_units =
+        static_cast<int>((numbers.bytes.trained + numbers.frozen) / numbers.largest_unit) + 1;
+  }
   if (timed.valid())
     numbers.message = time_messages(timed, pipeline.device(stage).torch, numbers.bytes.trained);
   return numbers;
@@ -141,17 +139,17 @@ std::vector<StageFacts> facts_of_stages(const recipe::Recipe& recipe, Pipeline& 
                                         const std::optional<RunNetwork>& network) {
   const nn::Graph graph = pipeline.model().graph();
   // The layers' names and parameters travel beside the numbers.
-  using Layer = std::pair<std::string, std::vector<Bytes>>;
+  using Layer = std::tuple<std::string, std::vector<Bytes>, Bytes>;
   std::vector<std::tuple<int, StageNumbers, std::vector<Layer>>> rows;
   const comm::Group timed = ranks.replicas() > 1 ? timed_group(ranks, network) : comm::Group();
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
     if (!pipeline.has_stage(stage)) continue;
-    const std::span<const nn::Layer> layers = layers_of(pipeline, graph, stage);
+    const std::vector<TrafficLayer> layers =
+        layers_with_parameters(layers_of(pipeline, graph, stage));
     std::vector<Layer> packed;
-    for (const TrafficLayer& layer : trained_layers(layers))
-      packed.emplace_back(layer.name, layer.parameters);
-    rows.emplace_back(
-        stage, numbers_of_stage(recipe, pipeline, stage, layers_with_bytes(layers), timed), packed);
+    for (const TrafficLayer& layer : layers)
+      packed.emplace_back(layer.name, layer.parameters, layer.frozen);
+    rows.emplace_back(stage, numbers_of_stage(recipe, pipeline, stage, layers, timed), packed);
   }
   std::vector<StageFacts> all(static_cast<std::size_t>(pipeline.stage_count()));
   const auto gathered = ranks.gather(std::pair(ranks.replica(), rows));
@@ -161,9 +159,9 @@ std::vector<StageFacts> facts_of_stages(const recipe::Recipe& recipe, Pipeline& 
       StageFacts& facts = all.at(static_cast<std::size_t>(stage));
       static_cast<StageNumbers&>(facts) = numbers;
       facts.layers.clear();
-      for (const auto& [name, parameters] : packed)
-        facts.layers.push_back({.name = name, .parameters = parameters});
-      for (TrafficLayer& layer : facts.layers)
+      for (const auto& [name, parameters, frozen] : packed)
+        facts.layers.push_back({.name = name, .parameters = parameters, .frozen = frozen});
+      for (TrafficLayer& layer : facts.layers)  // the same work in each is assumed
         layer.forward = layer.backward = 1 / static_cast<double>(facts.layers.size());
       facts.hosts.resize(static_cast<std::size_t>(ranks.replicas()), 0);
       if (network) facts.hosts.at(static_cast<std::size_t>(replica)) = network->host_of_rank[rank];
@@ -226,7 +224,9 @@ void predict_communication(const recipe::Recipe& recipe, const Pipeline& pipelin
   std::vector<simulate::StageTraffic> traffic;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     const StageFacts& facts = stages[stage];
-    const SentBytes sent = bytes_sent(recipe.mesh, facts.bytes.trained,
+    StageParameters parameters{.trained = facts.bytes.trained};
+    for (const TrafficLayer& layer : facts.layers) parameters.frozen += layer.frozen;
+    const SentBytes sent = bytes_sent(recipe.mesh, parameters,
                                       {.micro_batches = micro_batches, .recompute = modes[stage]});
     prediction->bytes_sent = std::max(prediction->bytes_sent, sent.all());
     traffic.push_back(stage_traffic(recipe.mesh, facts.layers, facts.hosts, facts.message));
@@ -234,7 +234,7 @@ void predict_communication(const recipe::Recipe& recipe, const Pipeline& pipelin
     add_communication(
         sent, facts.message,
         {.gather = facts.units,
-         .reduce = messages_of_reduction(recipe.mesh, facts.bytes.trained, facts.units)},
+         .reduce = messages_of_reduction(recipe.mesh, facts.bytes.trained, facts.trained_units)},
         &prediction->costs.stages[stage]);
   }
   if (prediction->costs.network) prediction->costs.network->stages = std::move(traffic);

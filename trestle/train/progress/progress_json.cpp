@@ -51,6 +51,7 @@ class Json : public Progress {
            {"model", plan.model},
            {"layers", plan.layers},
            {"parameters", plan.parameters},
+           {"frozen_parameters", plan.frozen_parameters},
            {"balance", plan.balance},
            {"balance_from", plan.balance_from},
            {"stages", stages},

@@ -8,6 +8,7 @@
 #include "trestle/base/counted.h"
 #include "trestle/base/shell_word.h"
 #include "trestle/base/text.h"
+#include "trestle/base/units.h"
 #include "trestle/train/progress/bar.h"
 
 namespace trestle::train {
@@ -98,9 +99,15 @@ std::string run_words(const RunPlan& plan) {
   return line;
 }
 
+// "1,942,594 parameters", "2,442,240 trained and 134,515,008 frozen parameters"
+std::string parameter_words(const RunPlan& plan) {
+  if (plan.frozen_parameters == 0) return counted(plan.parameters, "parameter");
+  return text(format_count(plan.parameters - plan.frozen_parameters), " trained and ",
+              counted(plan.frozen_parameters, "frozen parameter"));
+}
+
 std::string model_words(const RunPlan& plan) {
-  return text(plan.model, " · ", counted(plan.layers, "layer"), " · ",
-              counted(plan.parameters, "parameter"), " · ",
+  return text(plan.model, " · ", counted(plan.layers, "layer"), " · ", parameter_words(plan), " · ",
               plan.channels_last ? "channels_last · " : "", "cut [", join(plan.balance, ", "),
               "] (balance: ", plan.balance_from, ")");
 }

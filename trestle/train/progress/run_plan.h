@@ -26,6 +26,7 @@ struct RunPlan {
   std::string model;
   int layers = 0;
   std::int64_t parameters = 0;
+  std::int64_t frozen_parameters = 0;  // of these, those that the run does not train
   std::vector<int> balance;
   std::string balance_from;  // "given" or "measured"
   std::vector<Stage> stages;
