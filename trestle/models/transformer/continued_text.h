@@ -16,10 +16,6 @@ struct TokenEmbeddingImpl;
 // pipeline whose stages are on several ranks thus generates with the keys and values of each rank's
 // own blocks. The weights must not change, and forwards are without gradients.
 //
-//   trestle::models::ContinuedText text(pipeline.model().graph());
-//   at::Tensor scores = pipeline.evaluate(prompt);       // [1, T, vocabulary]
-//   scores = pipeline.evaluate(next);                    // next [1, 1]
-//
 // Only modules that exist take part, so that each rank constructs it for its own layers. Not
 // installed.
 class ContinuedText {
