@@ -6,6 +6,7 @@
 
 #include <numeric>
 
+#include "tests/models/tiny_transformers.h"
 #include "trestle/base/counter_random.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -18,28 +19,6 @@ namespace {
 
 using testing::HasSubstr;
 using Style = TransformerConfig::Style;
-
-TransformerConfig tiny_gpt2() {
-  return {.style = Style::Gpt2,
-          .vocabulary = 40,
-          .context = 16,
-          .width = 16,
-          .layers = 2,
-          .heads = 4,
-          .kv_heads = 4,
-          .head_size = 4,
-          .mlp = 64};
-}
-
-TransformerConfig tiny_llama() {
-  TransformerConfig config = tiny_gpt2();
-  config.style = Style::Llama;
-  config.kv_heads = 2;
-  config.activation = TransformerConfig::Activation::Silu;
-  config.qkv_bias = config.out_bias = config.mlp_bias = false;
-  config.tied_head = false;
-  return config;
-}
 
 at::Tensor some_ids(std::int64_t rows, std::int64_t count, std::int64_t vocabulary) {
   return (torch::arange(rows * count) * 37 % vocabulary).view({rows, count});

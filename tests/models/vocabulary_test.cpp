@@ -6,6 +6,8 @@
 
 #include <map>
 
+#include "tests/models/tiny_transformers.h"
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/models/transformer/public_weights.h"
@@ -16,30 +18,9 @@
 namespace trestle::models {
 namespace {
 
+using support::message_of;
 using testing::HasSubstr;
 using Tensors = std::map<std::string, at::Tensor>;
-
-TransformerConfig tied_gpt2() {
-  return {.style = TransformerConfig::Style::Gpt2,
-          .vocabulary = 40,
-          .context = 16,
-          .width = 16,
-          .layers = 2,
-          .heads = 4,
-          .kv_heads = 4,
-          .head_size = 4,
-          .mlp = 64};
-}
-
-TransformerConfig untied_llama() {
-  TransformerConfig config = tied_gpt2();
-  config.style = TransformerConfig::Style::Llama;
-  config.kv_heads = 2;
-  config.activation = TransformerConfig::Activation::Silu;
-  config.qkv_bias = config.out_bias = config.mlp_bias = false;
-  config.tied_head = false;
-  return config;
-}
 
 TransformerConfig padded(TransformerConfig config) {
   config.vocabulary_multiple = 32;  // 40 tokens, 64 rows
@@ -51,15 +32,6 @@ at::Tensor some_ids(std::int64_t rows, std::int64_t count) {
 }
 
 Tensors by_name(const NamedTensors& named) { return {named.begin(), named.end()}; }
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-    return "no error";
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
 
 class Vocabulary : public testing::TestWithParam<TransformerConfig (*)()> {
  protected:
@@ -127,10 +99,10 @@ TEST_P(Vocabulary, IdsOfPaddedRowsAreNamed) {
   at::Tensor ids = some_ids(2, 5);
   const at::Tensor scores = net.forward(ids);
   ids[1][3] = 40;
-  EXPECT_THAT(refusal([&] { net.forward(ids); }),
+  EXPECT_THAT(message_of([&] { net.forward(ids); }),
               HasSubstr("token id 40 in row 1, column 3 is out of range: the model has the ids 0 "
                         "to 39"));
-  EXPECT_THAT(refusal([&] { nn::token_cross_entropy().value(scores, ids); }),
+  EXPECT_THAT(message_of([&] { nn::token_cross_entropy().value(scores, ids); }),
               HasSubstr("target 40 in row 1, column 3 is out of range"));
 }
 
@@ -194,9 +166,9 @@ TEST_P(Vocabulary, RowsOfNewTokensAreTrained) {
 
 TEST_P(Vocabulary, RefusesToShrinkAndToGrowBesideAdapters) {
   const nn::Layers net = transformer(config_);
-  EXPECT_THAT(refusal([&] { grow_vocabulary(net, config_, 39); }),
+  EXPECT_THAT(message_of([&] { grow_vocabulary(net, config_, 39); }),
               HasSubstr("rows of tokens are added, not removed"));
-  EXPECT_THAT(refusal([&] {
+  EXPECT_THAT(message_of([&] {
                 grow_vocabulary(net, config_, 41,
                                 {.adapters = {.rank = 2, .targets = adapter_targets(config_)}});
               }),
@@ -204,16 +176,16 @@ TEST_P(Vocabulary, RefusesToShrinkAndToGrowBesideAdapters) {
   TransformerConfig other = config_;
   other.width = 32;
   other.head_size = 8;
-  EXPECT_THAT(refusal([&] { grow_vocabulary(net, other, 41); }),
+  EXPECT_THAT(message_of([&] { grow_vocabulary(net, other, 41); }),
               HasSubstr("not that of the layers"));
   TransformerConfig turned = config_;  // with the same shapes
   turned.norm_epsilon *= 2;
   TransformerConfig smaller = config_;
   smaller.vocabulary -= 10;
   for (const TransformerConfig& wrong : {turned, smaller})
-    EXPECT_THAT(refusal([&] { grow_vocabulary(net, wrong, 41); }),
+    EXPECT_THAT(message_of([&] { grow_vocabulary(net, wrong, 41); }),
                 HasSubstr("not that of the layers"));
-  EXPECT_THAT(refusal([&] { grow_vocabulary(net, config_, 41, {.type = torch::kBFloat16}); }),
+  EXPECT_THAT(message_of([&] { grow_vocabulary(net, config_, 41, {.type = torch::kBFloat16}); }),
               HasSubstr("is Float, and would be BFloat16"));
   for (const std::int64_t known : {0, 41})
     EXPECT_THROW(fill_new_rows(config_, net.named_parameters(), known), UsageError);
@@ -227,10 +199,10 @@ TEST(VocabularySizes, RowsAreAMultiple) {
   config.vocabulary = 50304;
   EXPECT_EQ(table_rows(config), 50304);
   config.vocabulary_multiple = 0;
-  EXPECT_THAT(refusal([&] { transformer(config); }), HasSubstr("vocabulary_multiple = 0"));
+  EXPECT_THAT(message_of([&] { transformer(config); }), HasSubstr("vocabulary_multiple = 0"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Transformer, Vocabulary, testing::Values(tied_gpt2, untied_llama));
+INSTANTIATE_TEST_SUITE_P(Transformer, Vocabulary, testing::Values(tiny_gpt2, tiny_llama));
 
 }  // namespace
 }  // namespace trestle::models

@@ -49,14 +49,6 @@ TEST_F(LanguageTraining, PipelinesOnVirtualDevicesGiveThePlainWeights) {
 }
 
 TEST_F(LanguageTraining, ReplicasAndShardsGiveThePlainWeights) {
-  const auto mesh = [](std::int64_t replicate, std::int64_t shard, const char* level) {
-    return [=](recipe::Recipe& r) {
-      r.mesh.replicate = replicate;
-      r.mesh.shard = shard;
-      if (shard > 1) r.mesh.shard_level = level;
-      r.pipeline.micro_batches = 2;
-    };
-  };
   for (const char* model : {"gpt2", "llama"})
     expect_same_for(model, {{text(model, "_ddp"), 2, mesh(2, 1, "")},
                             {text(model, "_zero1"), 2, mesh(1, 2, "optimizer_state")},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
 
 #include "tests/train/training.h"
 #include "trestle/data/loader.h"
@@ -70,6 +71,17 @@ class LanguageTraining : public Training {
     recipe.train.drop_last = true;
     recipe.train.predict = false;
     return recipe;
+  }
+
+  // Runs a recipe over replicas and shards, with two micro-batches.
+  static std::function<void(recipe::Recipe&)> mesh(std::int64_t replicate, std::int64_t shard,
+                                                   const char* level) {
+    return [=](recipe::Recipe& r) {
+      r.mesh.replicate = replicate;
+      r.mesh.shard = shard;
+      if (shard > 1) r.mesh.shard_level = level;
+      r.pipeline.micro_batches = 2;
+    };
   }
 
   // SGD, whose steps show a gradient of the wrong size, which AdamW's hide. In bf16 two correct

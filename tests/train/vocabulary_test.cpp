@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/message_of.h"
 #include "tests/train/language_training.h"
 #include "trestle/generate/generate.h"
 #include "trestle/tokens/add_tokens.h"
@@ -14,17 +15,9 @@
 namespace trestle::train {
 namespace {
 
+using support::message_of;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-    return "no error";
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
 
 // The tokens are the 256 bytes; the tables have 300 rows.
 class PaddedVocabulary : public LanguageTraining {
@@ -54,14 +47,6 @@ class PaddedVocabulary : public LanguageTraining {
 
 // best.safetensors has the 256 rows of the plain model in each of them.
 TEST_F(PaddedVocabulary, GivesThePlainWeightsUnderEveryPlan) {
-  const auto mesh = [](std::int64_t replicate, std::int64_t shard, const char* level) {
-    return [=](recipe::Recipe& r) {
-      r.mesh.replicate = replicate;
-      r.mesh.shard = shard;
-      if (shard > 1) r.mesh.shard_level = level;
-      r.pipeline.micro_batches = 2;
-    };
-  };
   for (const char* model : {"gpt2", "llama"}) {
     recipe::Recipe first = padded_recipe(model);
     first.name += text("_", model);
@@ -162,12 +147,21 @@ TEST_F(PaddedVocabulary, RunIsReadWithoutPadding) {
   std::int64_t numbers = 0;
   for (const auto& [name, tensor] : tensors(run / "best.safetensors")) numbers += tensor.numel();
   EXPECT_EQ(made.numbers, numbers);
+  // A training fills the rows of new tokens. A model that only writes has a wrong config.
+  const fs::path config = base_ / "padded_export/config.json";
+  auto wrong = nlohmann::json::parse(read_file(config));
+  wrong["vocab_size"] = 260;
+  write_file(config, wrong.dump());
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kChar})
+    EXPECT_THAT(message_of([&] { open_text_model(base_ / "padded_export", {.type = type}); }),
+                AllOf(HasSubstr("[256, 16]"), HasSubstr("[260, 16]")))
+        << type;
   recipe::Recipe next = padded_recipe("gpt2");  // a run from its weights
   next.name += "_next";
   next.model.weights = (run / "best.safetensors").string();
   EXPECT_TRUE(train(next, {}).finished);
   next.train.deepspeed_checkpoints = true;
-  EXPECT_THAT(refusal([&] { train(next, {}); }), HasSubstr("vocabulary_multiple"));
+  EXPECT_THAT(message_of([&] { train(next, {}); }), HasSubstr("vocabulary_multiple"));
 }
 
 // A tokenizer of byte-level BPE, and the same one with two tokens more.
@@ -305,19 +299,19 @@ TEST_F(GrownVocabulary, RefusesWhatWouldBeWrongOrNeverLearned) {
   recipe::Recipe recipe = grown_recipe("llama");
   recipe.name = "refused";
   recipe.transformer.layers = recipe.transformer.vocabulary = 0;  // those of the weights
-  EXPECT_THAT(refusal([&] { train(recipe, {}); }),
+  EXPECT_THAT(message_of([&] { train(recipe, {}); }),
               AllOf(HasSubstr(text("the tokenizer of the text has ", size_ + 2, " tokens")),
                     HasSubstr(text("vocabulary = ", size_ + 2))));
   recipe.transformer.vocabulary = size_ - 1;
-  EXPECT_THAT(refusal([&] { train(recipe, {}); }),
+  EXPECT_THAT(message_of([&] { train(recipe, {}); }),
               HasSubstr("rows of tokens are added, not removed"));
   recipe.transformer.vocabulary = size_ + 2;
   recipe.optimizer.frozen = {"embed"};
-  EXPECT_THAT(refusal([&] { train(recipe, {}); }),
+  EXPECT_THAT(message_of([&] { train(recipe, {}); }),
               AllOf(HasSubstr("never be learned"), HasSubstr("embed.tokens")));
   recipe.optimizer.frozen = {};
   recipe.adapters.rank = 2;
-  EXPECT_THAT(refusal([&] { train(recipe, {}); }),
+  EXPECT_THAT(message_of([&] { train(recipe, {}); }),
               AllOf(HasSubstr("2 new tokens have rows"), HasSubstr("modules_to_save")));
   // Rows that the weights have already, but no adapter trains.
   recipe::Recipe roomy = calls_recipe("llama", "plain");
@@ -326,13 +320,13 @@ TEST_F(GrownVocabulary, RefusesWhatWouldBeWrongOrNeverLearned) {
   const fs::path weights = train(roomy, {}).run_folder / "best.safetensors";
   recipe.model.weights = weights.string();
   recipe.transformer.vocabulary = 0;
-  EXPECT_THAT(refusal([&] { train(recipe, {}); }), HasSubstr("2 new tokens have rows"));
+  EXPECT_THAT(message_of([&] { train(recipe, {}); }), HasSubstr("2 new tokens have rows"));
   recipe.adapters.rank = 0;
   EXPECT_TRUE(train(recipe, {}).finished);
   // Another tokenizer, not one with added tokens.
   recipe.data.tokens = (base_ / "text").string();
   recipe.name += "_other";
-  EXPECT_THAT(refusal([&] { train(recipe, {}); }), HasSubstr("the model's tokenizer is"));
+  EXPECT_THAT(message_of([&] { train(recipe, {}); }), HasSubstr("the model's tokenizer is"));
 }
 
 // The text of a stopped run is prepared again with more tokens.
@@ -343,13 +337,13 @@ TEST_F(GrownVocabulary, ResumedRunDoesNotGrow) {
   TrainHooks stopping;
   stopping.stop_after_steps = 1;
   const fs::path run = train(recipe, stopping).run_folder;
-  EXPECT_THAT(refusal([&] {
+  EXPECT_THAT(message_of([&] {
                 resume(run, {{"transformer.vocabulary", text(size_ + 2)}}, {});
               }),
               HasSubstr("vocabulary"));
   fs::remove_all(base_ / "changing");
   fs::copy(base_ / "larger", base_ / "changing", fs::copy_options::recursive);
-  EXPECT_THAT(refusal([&] { resume(run, {}, {}); }),
+  EXPECT_THAT(message_of([&] { resume(run, {}, {}); }),
               HasSubstr(text("the tokenizer of the text has ", size_ + 2, " tokens")));
 }
 

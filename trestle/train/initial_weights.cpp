@@ -121,7 +121,7 @@ std::vector<InitialFile> initial_files(const recipe::Recipe& recipe) {
              [recipe, weights](const NamedTensors& model, const checkpoint::LoadOptions& options) {
                if (is_transformer(recipe))
                  return load_transformer_weights(transformer_config(recipe), model, weights,
-                                                 options);
+                                                 options, NewTokens::Filled);
                return checkpoint::load_weights(model, weights, options);
              },
          .note = note_on_new_tokens(recipe)});

@@ -127,9 +127,9 @@ checkpoint::LoadReport load_rows(const models::TransformerConfig& config, const 
 }
 
 checkpoint::LoadReport load_exact(const models::TransformerConfig& config, const NamedTensors& ours,
-                                  const std::filesystem::path& file,
-                                  const checkpoint::LoadOptions& options) {
-  const StoredTensors in_file = checkpoint::list_weights(file);
+                                  const std::filesystem::path& file, const StoredTensors& in_file,
+                                  const checkpoint::LoadOptions& options, NewTokens new_tokens) {
+  if (new_tokens == NewTokens::Refused) return load_rows(config, ours, file, in_file, options);
   const auto rows = rows_of_tables(config, in_file);
   models::TransformerConfig old = config;
   if (const auto found = rows.find("embed.tokens"); found != rows.end())
@@ -154,10 +154,13 @@ std::int64_t tokens_of_weights(const models::TransformerConfig& config,
 checkpoint::LoadReport load_transformer_weights(const models::TransformerConfig& config,
                                                 const NamedTensors& ours,
                                                 const std::filesystem::path& file,
-                                                const checkpoint::LoadOptions& options) {
-  if (has_scales(checkpoint::list_weights(file))) return load_exact(config, ours, file, options);
+                                                const checkpoint::LoadOptions& options,
+                                                NewTokens new_tokens) {
+  const StoredTensors in_file = checkpoint::list_weights(file);
+  if (has_scales(in_file)) return load_exact(config, ours, file, in_file, options, new_tokens);
   ExactMatrices exact(ours);
-  const checkpoint::LoadReport report = load_exact(config, exact.tensors(), file, options);
+  const checkpoint::LoadReport report =
+      load_exact(config, exact.tensors(), file, in_file, options, new_tokens);
   exact.round();
   return report;
 }

@@ -10,15 +10,21 @@
 // Loads the weights of a language model from files that other programs wrote. Not installed.
 namespace trestle::train {
 
+// Tokens of the config whose rows the file does not have.
+enum class NewTokens {
+  Refused,  // the config is not that of the file: an error with both shapes
+  Filled,   // their rows are the mean of the file's rows: fill_new_rows() in vocabulary.h
+};
+
 // As checkpoint::load_weights() for any part of a transformer, such as a stage: also from files of
 // Hugging Face and GGUF files, whose names are recognised. Adapters are left as they are where the
 // file has none. Int8 weights (int8_rows.h) are rounded once, from the file's numbers in fp32; a
-// run's own are copied. If the file has fewer tokens than the config, the rows of the new ones are
-// the mean of its rows (fill_new_rows() in vocabulary.h); padded rows stay zeros.
+// run's own are copied. Padded rows stay zeros.
 checkpoint::LoadReport load_transformer_weights(const models::TransformerConfig& config,
                                                 const NamedTensors& ours,
                                                 const std::filesystem::path& file,
-                                                const checkpoint::LoadOptions& options);
+                                                const checkpoint::LoadOptions& options,
+                                                NewTokens new_tokens = NewTokens::Refused);
 
 // The rows of the file's table of tokens; 0 if it has no such table of the config's width.
 std::int64_t tokens_of_weights(const models::TransformerConfig& config,
