@@ -2,16 +2,9 @@
 
 #include <cmath>
 
-// Compiled without torch, always optimised, and without contraction to fused multiply-add, so that
-// every CPU computes the same bits. AddressSanitizer cannot start with the resolvers of
-// target_clones.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define TRESTLE_CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
-#else
-#define TRESTLE_CLONES
-#endif
+#include "trestle/base/target_clones.h"
 
+// Compiled without torch and always optimised.
 namespace trestle::optim {
 
 namespace {

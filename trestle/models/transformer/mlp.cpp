@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/nn/tanh_gelu.h"
+
 namespace trestle::models {
 
 namespace {
@@ -16,7 +18,7 @@ at::Tensor activate(const at::Tensor& x, TransformerConfig::Activation activatio
   using Activation = TransformerConfig::Activation;
   switch (activation) {
     case Activation::GeluTanh:
-      return at::gelu(x, "tanh");
+      return nn::tanh_gelu(x);
     case Activation::Gelu:
       return at::gelu(x);
     case Activation::Silu:
