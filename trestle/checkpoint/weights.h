@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -135,5 +136,13 @@ void write_weights(const std::filesystem::path& path, const NamedTensors& tensor
 void write_weights_folder(const std::filesystem::path& folder, const NamedTensors& tensors,
                           Bytes largest_file,
                           const std::map<std::string, std::string>& metadata = {});
+
+// The same into a folder that exists, file by file, for a caller that puts more beside the weights.
+// Without `largest_file` the file is model.safetensors. Removes the folder's older weights in
+// safetensors under such names at the end: a reader would take an old index for these weights.
+// Throws like write_tensors().
+void write_weights_files(const std::filesystem::path& folder, const NamedTensors& tensors,
+                         std::optional<Bytes> largest_file = {},
+                         const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace trestle::checkpoint

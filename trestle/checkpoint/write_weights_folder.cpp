@@ -1,7 +1,11 @@
 #include <cstdio>
 #include <iomanip>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <sstream>
+#include <string>
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
@@ -42,7 +46,58 @@ std::string file_name(std::size_t number, std::size_t files) {
   return name.str();
 }
 
+// Whether a name is one that file_name() makes for a part of several.
+bool is_part(const std::string& name) {
+  static const std::regex parts("model-[0-9]{5,}-of-[0-9]{5,}\\.safetensors");
+  return std::regex_match(name, parts);
+}
+
+// Files of other weights that were in the folder before: a reader would take the old index, or
+// the old single file, for these weights.
+void remove_older(const fs::path& folder, const std::set<std::string>& written) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    const bool weights =
+        name == hugging_face_single_name || name == hugging_face_index_name || is_part(name);
+    if (weights && !written.contains(name)) fs::remove(entry.path());
+  }
+}
+
 }  // namespace
+
+void write_weights_files(const fs::path& folder, const NamedTensors& tensors,
+                         std::optional<Bytes> largest_file,
+                         const std::map<std::string, std::string>& metadata) {
+  std::map<std::string, std::string> about = metadata;
+  about.emplace("format", "pt");  // transformers refuses files without it
+  const std::vector<NamedTensors> files =
+      divided(tensors, largest_file.value_or(std::numeric_limits<Bytes>::max()));
+  std::set<std::string> written;
+  nlohmann::json map = nlohmann::json::object();
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const std::string name = file_name(i, files.size());
+    write_tensors(folder / name, files[i], about);
+    written.insert(name);
+    for (const auto& [tensor, value] : files[i]) {
+      if (!map.emplace(tensor, name).second)
+        throw UsageError(text("two tensors to be saved are called '", tensor, "'"));
+      bytes += value.numel() * static_cast<std::int64_t>(value.element_size());
+    }
+  }
+  if (files.size() > 1) {
+    write_file(
+        folder / hugging_face_index_name,
+        nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", map}}.dump(2) + "\n");
+    written.insert(hugging_face_index_name);
+  }
+  try {
+    remove_older(folder, written);
+  } catch (const fs::filesystem_error& error) {
+    throw FileError(text("cannot remove older weights: ", error.code().message()),
+                    {.file = error.path1().string()});
+  }
+}
 
 void write_weights_folder(const fs::path& folder, const NamedTensors& tensors, Bytes largest_file,
                           const std::map<std::string, std::string>& metadata) {
@@ -50,31 +105,13 @@ void write_weights_folder(const fs::path& folder, const NamedTensors& tensors, B
   if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder, none)))
     throw UsageError(text(folder.string(), ": exists already, so it is not replaced"),
                      {.hint = "Name a new folder."});
-  std::map<std::string, std::string> about = metadata;
-  about.emplace("format", "pt");  // transformers refuses files without it
-  const std::vector<NamedTensors> files = divided(tensors, largest_file);
   const fs::path fresh = fresh_folder(folder);
   fs::remove_all(fresh, none);
   fs::create_directories(fresh, none);
   if (none)
     throw FileError(text("cannot create the folder: ", none.message()), {.file = fresh.string()});
   try {
-    nlohmann::json map = nlohmann::json::object();
-    std::int64_t bytes = 0;
-    for (std::size_t i = 0; i < files.size(); ++i) {
-      const std::string name = file_name(i, files.size());
-      write_tensors(fresh / name, files[i], about);
-      for (const auto& [tensor, value] : files[i]) {
-        if (!map.emplace(tensor, name).second)
-          throw UsageError(text("two tensors to be saved are called '", tensor, "'"));
-        bytes += value.numel() * static_cast<std::int64_t>(value.element_size());
-      }
-    }
-    if (files.size() > 1)
-      write_file(
-          fresh / hugging_face_index_name,
-          nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", map}}.dump(2) +
-              "\n");
+    write_weights_files(fresh, tensors, largest_file, metadata);
     fs::remove(folder, none);  // an empty one
     fs::rename(fresh, folder);
   } catch (const fs::filesystem_error& error) {

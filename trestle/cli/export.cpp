@@ -21,8 +21,9 @@ int export_language_model(const train::ExportOptions& options, at::ScalarType ty
   const train::TextModel model = train::open_text_model(
       options.from, {.checkpoint = options.which, .type = type, .adapters = options.adapter});
   const train::ExportedModel made =
-      options.names == "peft" ? train::export_adapters(model, options.out, options.overwrite)
-                              : train::export_text_model(model, options.out, options.overwrite);
+      options.names == "peft"
+          ? train::export_adapters(model, options.out, options.overwrite)
+          : train::export_text_model(model, options.out, options.overwrite, options.largest_file);
   std::cout << "wrote " << counted(made.tensors, "tensor") << ", "
             << counted(made.numbers, "number") << ", of " << model.weights.string() << " to "
             << options.out.string() << std::endl;
@@ -78,9 +79,8 @@ void add_export(Verb app) {
   verb.action([verb, arguments, precision] {
     refuse_checkpoint_of_file(verb, arguments->from);
     if (arguments->names == "hugging_face" || arguments->names == "peft") {
-      refuse_without_effect(verb, {"--max-file-size"}, "with --names " + arguments->names);
       if (arguments->names == "peft")
-        refuse_without_effect(verb, {"--precision"}, "with --names peft");
+        refuse_without_effect(verb, {"--max-file-size", "--precision"}, "with --names peft");
       return export_language_model(*arguments, *precision == "bf16" ? at::kBFloat16 : at::kFloat);
     }
     refuse_without_effect(verb, {"--precision"}, "without --names hugging_face");

@@ -1,9 +1,13 @@
 #include "trestle/train/language/export_model.h"
 
+#include <system_error>
+#include <utility>
+
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/safetensors.h"
+#include "trestle/checkpoint/weights.h"
 #include "trestle/models/transformer/adapters.h"
 #include "trestle/models/transformer/peft_config.h"
 #include "trestle/models/transformer/public_weights.h"
@@ -16,40 +20,55 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void make_folder(const fs::path& folder, Overwrite overwrite) {
-  if (fs::exists(folder) && !fs::is_directory(folder))
-    throw UsageError(text(folder.string(), ": is a file, and the model is a folder"));
-  if (fs::exists(folder) && !fs::is_empty(folder) && overwrite == Overwrite::Refuse)
-    throw UsageError(text(folder.string(), ": exists already, and is not empty"),
-                     {.hint = "Choose another folder, or allow to replace its files "
-                              "(--overwrite)."});
-  std::error_code why;
-  fs::create_directories(folder, why);
-  if (why) throw FileError(why.message(), {.file = folder.string()});
-}
+// The folder of the result. If it did not exist before, an error removes it again.
+class ResultFolder {
+ public:
+  ResultFolder(fs::path folder, Overwrite overwrite) : folder_(std::move(folder)) {
+    if (fs::exists(folder_) && !fs::is_directory(folder_))
+      throw UsageError(text(folder_.string(), ": is a file, and the model is a folder"));
+    if (fs::exists(folder_) && !fs::is_empty(folder_) && overwrite == Overwrite::Refuse)
+      throw UsageError(text(folder_.string(), ": exists already, and is not empty"),
+                       {.hint = "Choose another folder, or allow to replace its files "
+                                "(--overwrite)."});
+    std::error_code why;
+    is_new_ = fs::create_directories(folder_, why);
+    if (why) throw FileError(why.message(), {.file = folder_.string()});
+  }
+  ResultFolder(const ResultFolder&) = delete;
+  ResultFolder& operator=(const ResultFolder&) = delete;
+  ~ResultFolder() {
+    std::error_code ignored;
+    if (is_new_ && !is_whole_) fs::remove_all(folder_, ignored);
+  }
+  void is_whole() { is_whole_ = true; }
 
-ExportedModel write(const fs::path& file, const NamedTensors& views) {
+ private:
+  fs::path folder_;
+  bool is_new_ = false, is_whole_ = false;
+};
+
+ExportedModel count(const NamedTensors& views) {
   ExportedModel result{.tensors = views.size()};
   for (const auto& [name, tensor] : views) result.numbers += tensor.numel();
-  checkpoint::write_tensors(file, views, {{"format", "pt"}});
   return result;
 }
 
 }  // namespace
 
-ExportedModel export_text_model(const TextModel& model, const fs::path& folder,
-                                Overwrite overwrite) {
-  make_folder(folder, overwrite);
+ExportedModel export_text_model(const TextModel& model, const fs::path& folder, Overwrite overwrite,
+                                std::optional<Bytes> largest_file) {
+  ResultFolder result(folder, overwrite);
   models::merge_adapters(model.layers);
   NamedTensors views = models::public_views(model.config, models::PublicNames::HuggingFace,
                                             model.layers.named_parameters());
   if (model.config.style == models::TransformerConfig::Style::Gpt2)
     for (auto& [name, tensor] : views)
       if (name != "lm_head.weight") name = "transformer." + name;
-  const ExportedModel result = write(folder / "model.safetensors", views);
+  checkpoint::write_weights_files(folder, views, largest_file);
   if (!model.tokenizer_files.empty()) tokens::copy_tokenizer(model.tokenizer_files, folder);
   write_file(folder / "config.json", models::to_config_json(model.config));
-  return result;
+  result.is_whole();
+  return count(views);
 }
 
 ExportedModel export_adapters(const TextModel& model, const fs::path& folder, Overwrite overwrite) {
@@ -57,11 +76,12 @@ ExportedModel export_adapters(const TextModel& model, const fs::path& folder, Ov
   if (views.empty())
     throw UsageError(text(model.weights.string(), ": has no adapters"),
                      {.hint = "'adapter_rank' in [adapters] trains some."});
-  make_folder(folder, overwrite);
-  const ExportedModel result = write(folder / "adapter_model.safetensors", views);
+  ResultFolder result(folder, overwrite);
+  checkpoint::write_tensors(folder / "adapter_model.safetensors", views, {{"format", "pt"}});
   write_file(folder / "adapter_config.json",
              models::to_peft_config(model.adapters, model.config.style));
-  return result;
+  result.is_whole();
+  return count(views);
 }
 
 }  // namespace trestle::train
