@@ -329,9 +329,33 @@ TEST_F(LanguageVerbs, ExportsIntoANewOrEmptyFolder) {
   EXPECT_EQ(
       done({"export", "runs/tiny", "--out", "empty", "--names", "hugging_face", "--overwrite"}),
       "");
-  refused({"export", "runs/tiny", "--out", "sized", "--names", "hugging_face", "--max-file-size",
-           "1KB"},
+  refused({"export", "runs/tiny", "--out", "sized", "--names", "peft", "--max-file-size", "1KB"},
           "--max-file-size");
+  refused({"export", "runs/tiny", "--out", "not_made", "--names", "peft"}, "has no adapters");
+  EXPECT_FALSE(fs::exists(folder_ / "not_made"));
+}
+
+TEST_F(LanguageVerbs, ExportsFilesOfAtMostASize) {
+  const auto generated = [&](const char* model) {
+    return json_lines(
+        {"generate", model, "--ids", "32,51,53", "--tokens", "8", "--greedy", "--json"})[0]["ids"];
+  };
+  const std::vector<std::string> parts = {"export",  "runs/tiny",    "--out",           "parts",
+                                          "--names", "hugging_face", "--max-file-size", "2KB"};
+  EXPECT_EQ(done(parts), "");
+  EXPECT_TRUE(fs::exists(folder_ / "parts/model.safetensors.index.json"));
+  EXPECT_FALSE(fs::exists(folder_ / "parts/model.safetensors"));
+  EXPECT_EQ(generated("parts"), generated("runs/tiny"));
+
+  // A file that replaces several leaves none of them, nor their index, to be read instead of it.
+  EXPECT_EQ(
+      done({"export", "runs/tiny", "--out", "parts", "--names", "hugging_face", "--overwrite"}),
+      "");
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_ / "parts")) {
+    const std::string name = entry.path().filename();
+    EXPECT_TRUE(name == "model.safetensors" || !name.starts_with("model")) << name;
+  }
+  EXPECT_EQ(generated("parts"), generated("runs/tiny"));
 }
 
 TEST_F(LanguageVerbs, ExportsOfHalfTheSizeAreReadInTheirType) {
@@ -403,6 +427,66 @@ TEST_F(LanguageVerbs, ModelGrowsByTheTokensThatPrepareAdds) {
   EXPECT_THAT(read_file(folder_ / "grown/tokenizer.json"), HasSubstr("<|tool|>"));
   refused({"text", "prepare", "sea.txt", "--add-token", "<|x|>", "--out", "none"},
           "byte-level BPE");
+
+  // The same ids as before, and one has another word.
+  std::vector<std::string> again = prepare;
+  std::ranges::replace(again, "<|user|>", "<|usr|>");
+  again.emplace_back("--overwrite");
+  ASSERT_EQ(done(again), "");
+  refused({"train", "--resume", "runs/grown", "--epochs", "2"}, "and the model's tokenizer is");
+}
+
+TEST_F(LanguageVerbs, DryRunReportsTheFaultsThatTrainingWould) {
+  const std::vector<std::string> words = {"train", "tiny.toml", "--vocabulary", "100"};
+  std::vector<std::string> dry = words;
+  dry.emplace_back("--dry-run");
+  refused(words, "vocabulary = 256 in [transformer] gives the model more");
+  refused(dry, "vocabulary = 256 in [transformer] gives the model more");
+}
+
+// Pairs written with a template of your own, which the run keeps.
+TEST_F(LanguageVerbs, ChatsAsThePairsWereWritten) {
+  write_file(folder_ / "own.txt", "message: {role}>{content}.\\n\nanswer: assistant>\n");
+  std::string pairs;
+  for (int i = 0; i < 40; ++i)
+    pairs += text(R"({"prompt": "and )", i, R"(", "answer": "yes"})", "\n");
+  write_file(folder_ / "pairs.jsonl", pairs);
+  ASSERT_EQ(done({"text", "prepare", "pairs.jsonl", "--prompt-key", "prompt", "--chat", "own.txt",
+                  "--out", "talks"}),
+            "");
+  ASSERT_EQ(done({"train", "tiny.toml", "--tokens", "talks", "--order", "documents", "--count", "0",
+                  "--name", "talks", "--quiet"}),
+            "");
+  const std::vector<std::string> chat = {"generate", "runs/talks", "--chat", "--prompt",
+                                         "and 7",    "--tokens",   "4",      "--json"};
+  const auto said = json_lines(chat);
+  const std::string begin = "user>and 7.\nassistant>";
+  EXPECT_EQ(said[0]["prompt_ids"].size(), begin.size());
+
+  write_file(folder_ / "other.txt", "message: {content}\nanswer: >\n");
+  std::vector<std::string> other = chat;
+  other.insert(other.end(), {"--chat-template", "other.txt"});
+  EXPECT_EQ(json_lines(other)[0]["prompt_ids"].size(), std::string("and 7>").size());
+
+  refused({"generate", "runs/tiny", "--chat", "--prompt", "a"}, "chat_template.txt");
+  refused({"generate", "runs/tiny", "--prompt", "a", "--chat-template", "own.txt"},
+          "--chat-template has no effect without --chat");
+}
+
+TEST_F(LanguageVerbs, EvaluatesAdaptersBesideTheirWeights) {
+  ASSERT_EQ(done({"export", "runs/tiny", "--out", "base", "--names", "hugging_face"}), "");
+  ASSERT_EQ(done({"train", "tiny.toml", "--weights", "base", "--adapter-rank", "2", "--name",
+                  "adapted", "--learning-rate", "0.1", "--quiet"}),
+            "");
+  ASSERT_EQ(done({"export", "runs/adapted", "--out", "adapters", "--names", "peft"}), "");
+  const auto loss = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "evaluate");
+    words.insert(words.end(), {"--text", "sea.txt", "--json"});
+    return json_lines(words).at(0)["loss"].get<double>();
+  };
+  EXPECT_NEAR(loss({"base", "--adapter", "adapters"}), loss({"runs/adapted"}), 1e-5);
+  EXPECT_GT(std::abs(loss({"base"}) - loss({"runs/adapted"})), 1e-3);
+  refused({"evaluate", "runs/adapted", "--adapter", "adapters"}, "--adapter has no effect");
 }
 
 TEST_F(LanguageVerbs, PrepareTellsOfWhatAModelCannotLearn) {

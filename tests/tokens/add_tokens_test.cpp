@@ -11,6 +11,7 @@
 #include "trestle/base/text.h"
 #include "trestle/tokens/open_tokenizer.h"
 #include "trestle/tokens/saved_tokenizer.h"
+#include "trestle/tokens/tokenizers/byte_alphabet.h"
 #include "trestle/tokens/tokenizers/bytes_tokenizer.h"
 #include "trestle/tokens/train_bpe.h"
 
@@ -78,6 +79,10 @@ TEST_F(AddTokens, RefusesWhatIsNoNewToken) {
   EXPECT_THAT(refusal(*own_, {{.spelling = "<|endoftext|>"}}), HasSubstr("already: its id is 0"));
   EXPECT_THAT(refusal(*own_, {{.spelling = "a"}}), HasSubstr("already"));
   EXPECT_THAT(refusal(*own_, {{.spelling = "<x>"}, {.spelling = "<x>"}}), HasSubstr("twice"));
+  Id with_space = 0;
+  while (own_->bytes(with_space).size() < 2 || own_->bytes(with_space)[0] != ' ') ++with_space;
+  EXPECT_THAT(refusal(*own_, {{.spelling = ByteAlphabet().spell(own_->bytes(with_space))}}),
+              HasSubstr(text("spells the token ", with_space)));
   EXPECT_THAT(refusal(*own_, {}), HasSubstr("no token to add"));
   EXPECT_THAT(refusal(*bytes_tokenizer(), {{.spelling = "<x>"}}), HasSubstr("byte-level BPE"));
 }

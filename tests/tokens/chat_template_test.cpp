@@ -13,6 +13,7 @@
 namespace trestle::tokens {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 std::string message_of_error(const std::function<void()>& call) {
@@ -71,6 +72,14 @@ TEST(ChatTemplate, IsReadFromAModelsFolder) {
   EXPECT_EQ(message_of_error([&] { open_chat_template(folder / "own.txt"); }), "no error");
   EXPECT_EQ(open_chat_template(folder / "own.txt").render(messages, AnswerBegin::Write),
             "{user}\\\tHi>");
+  std::filesystem::rename(folder / "own.txt", folder / "chat_template.txt");
+  const ChatTemplate own = open_chat_template(folder);
+  EXPECT_EQ(own.render(messages), "{user}\\\tHi") << "before the Jinja text";
+  EXPECT_EQ(ChatTemplate::from_text(own.words()).render(messages), own.render(messages));
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  EXPECT_THAT(message_of_error([&] { open_chat_template(folder); }),
+              AllOf(HasSubstr("the folder has no chat template"), HasSubstr("chat_template.txt")));
   std::filesystem::remove_all(folder);
 }
 
@@ -79,6 +88,8 @@ TEST(ChatTemplate, RefusesOtherJinja) {
       message_of_error([] { ChatTemplate::from_jinja("{{ x }}", "a.jinja"); });
   EXPECT_THAT(message, HasSubstr("a Jinja text that trestle does not know"));
   EXPECT_THAT(message, HasSubstr("Known are those of SmolLM2"));
+  EXPECT_THAT(message_of_error([] { ChatTemplate::from_jinja("", "a.gguf"); }),
+              HasSubstr("a.gguf: the file has no chat template"));
 }
 
 TEST(ChatTemplate, NamesWhatIsWrong) {

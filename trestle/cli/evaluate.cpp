@@ -28,7 +28,7 @@ struct EvaluateArguments {
   FieldChanges changes;
   bool json = false;
   // For language models.
-  std::filesystem::path text, choices, tokenizer;
+  std::filesystem::path text, choices, tokenizer, adapter;
   std::int64_t window = 0, stride = 0;
   std::optional<std::string> separator;
 };
@@ -84,7 +84,8 @@ struct OpenedModel {
 // The model for --text and --choices, on the devices and in the type that the fields' flags name.
 OpenedModel open_model(const EvaluateArguments& arguments, const char* flag) {
   train::TextModelOptions options{.checkpoint = arguments.options.checkpoint,
-                                  .tokenizer = arguments.tokenizer};
+                                  .tokenizer = arguments.tokenizer,
+                                  .adapters = arguments.adapter};
   for (const auto& [name, value] : arguments.changes) {
     if (name == "devices.use") {
       options.devices = parse_devices(value);
@@ -222,6 +223,7 @@ void add_evaluate(Verb app, const RunOptions& options) {
   verb.add("--tokenizer", arguments->tokenizer,
            "With --text and --choices: another tokenizer than the model's")
       .type("FILE");
+  add_adapter_option(verb, arguments->adapter);
   add_field_flags(verb, arguments->changes, options, fields);
   verb.footer(
       examples({"trestle evaluate runs/unet_quick",
@@ -245,7 +247,7 @@ void add_evaluate(Verb app, const RunOptions& options) {
     if (!has_text) refuse_without_effect(verb, {"--window", "--stride"}, "without --text");
     if (!has_choices) refuse_without_effect(verb, {"--separator"}, "without --choices");
     if (!has_text && !has_choices)
-      refuse_without_effect(verb, {"--tokenizer"}, "without --text or --choices");
+      refuse_without_effect(verb, {"--tokenizer", "--adapter"}, "without --text or --choices");
     if (has_text) return evaluate_text(*arguments);
     if (has_choices) return evaluate_choices(*arguments);
     refuse_checkpoint_of_file(verb, arguments->options.run);

@@ -29,7 +29,7 @@ struct GenerateArguments {
   std::vector<std::string> prompts;
   std::filesystem::path prompt_file;
   std::string ids;
-  std::filesystem::path tokenizer, adapter;
+  std::filesystem::path tokenizer, adapter, chat_template;
   train::Checkpoint checkpoint = train::Checkpoint::Best;
   generate::ChoiceOptions choice{.temperature = 0.8, .top_k = 0};
   std::int64_t tokens = 128, batch = 8;
@@ -260,8 +260,7 @@ class Session {
 
   // Reads lines from the standard input. Ctrl-C ends an answer; at the prompt it ends the session.
   void converse() {
-    if (!model_.chat)
-      throw UsageError(text(arguments_.model.string(), ": has no chat template: ", model_.no_chat));
+    if (!model_.chat) throw UsageError(text("--chat needs a chat template. ", model_.no_chat));
     std::vector<tokens::Message> messages;
     const bool terminal = isatty(STDIN_FILENO) != 0;
     std::vector<std::string> first = arguments_.prompts;
@@ -301,6 +300,7 @@ class Session {
 int perform_generate(const GenerateArguments& arguments) {
   train::TextModelOptions options{.checkpoint = arguments.checkpoint,
                                   .tokenizer = arguments.tokenizer,
+                                  .chat_template = arguments.chat_template,
                                   .adapters = arguments.adapter};
   options.type = train::parse_weights_type(arguments.precision, "--precision");
   if (!arguments.devices.empty()) options.devices = parse_devices(arguments.devices);
@@ -344,6 +344,10 @@ void add_generate(Verb app) {
   verb.add_switch(
       "--chat", arguments->chat,
       "A conversation: each line of the input is a message; or those of --prompt alone");
+  verb.add("--chat-template", arguments->chat_template,
+           "With --chat: another template than the model's. A text file (docs/text.md), a .jinja "
+           "file that trestle knows, a model's folder or a GGUF file")
+      .type("FILE");
   verb.add_number(
           "--tokens", {1, 1'000'000'000}, [arguments](std::int64_t n) { arguments->tokens = n; },
           "The most tokens of an answer (default 128)")
@@ -400,6 +404,8 @@ void add_generate(Verb app) {
   verb.action([verb, arguments] {
     if (arguments->chat)
       refuse_without_effect(verb, {"--ids", "--prompts", "--batch"}, "with --chat");
+    else
+      refuse_without_effect(verb, {"--chat-template"}, "without --chat");
     if (!arguments->ids.empty())
       refuse_without_effect(verb, {"--prompt", "--prompts", "--batch"}, "with --ids");
     read_choice(*arguments);

@@ -10,6 +10,7 @@
 #include "trestle/tokens/open_tokenizer.h"
 #include "trestle/tokens/tokenizers/bpe_hash.h"
 #include "trestle/tokens/tokenizers/bpe_tokenizer.h"
+#include "trestle/tokens/tokenizers/byte_alphabet.h"
 #include "trestle/tokens/train_bpe.h"
 
 namespace trestle::tokens {
@@ -24,6 +25,14 @@ void check_spelling(const Tokenizer& tokenizer, const std::string& spelling) {
     throw UsageError(
         text("the tokenizer has the token '", spelling, "' already: its id is ", known),
         {.hint = "Leave it out."});
+  // tokenizer.json has one name for the new token and for that of these bytes.
+  const auto bytes = ByteAlphabet().bytes(spelling);
+  const Id same_name = bytes ? tokenizer.find(*bytes) : -1;
+  if (same_name >= 0)
+    throw UsageError(
+        text("a new token cannot be called '", spelling,
+             "': the tokenizer's file spells the token ", same_name, ", '", *bytes, "', so"),
+        {.hint = text("Leave it out: a text with '", *bytes, "' has that token.")});
 }
 
 }  // namespace

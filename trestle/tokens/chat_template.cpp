@@ -13,11 +13,6 @@
 namespace trestle::tokens {
 namespace {
 
-constexpr const char* how_to_write_a_template =
-    "Write the template as text: lines such as 'message: "
-    "<|im_start|>{role}\\n{content}<|im_end|>\\n'; "
-    "trestle/tokens/chat_template.h describes them.";
-
 // Python's str.strip() also takes four control characters.
 bool is_stripped(char32_t code) { return is_white_space(code) || (code >= 0x1C && code <= 0x1F); }
 
@@ -86,6 +81,7 @@ std::vector<ChatTemplate::Part> ChatTemplate::parts_of(std::string_view value,
 ChatTemplate ChatTemplate::from_text(std::string_view content, const std::string& file) {
   ChatTemplate chat;
   chat.file_ = file;
+  chat.words_ = content;
   int line_number = 0;
   while (!content.empty()) {
     const std::size_t end = std::min(content.find('\n'), content.size());

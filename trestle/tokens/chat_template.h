@@ -12,6 +12,13 @@
 
 namespace trestle::tokens {
 
+// The hint of every error about a template.
+inline constexpr const char* how_to_write_a_template =
+    "Write it in a text file of two lines, such as 'message: "
+    "<|im_start|>{role}\\n{content}<|im_end|>\\n' and 'answer: <|im_start|>assistant\\n'. Name "
+    "the file with --chat-template (in `trestle text prepare` with --chat), or call it "
+    "chat_template.txt and put it into the model's folder.";
+
 // One turn of a conversation.
 struct Message {
   std::string role = {};  // "system", "user" or "assistant"
@@ -46,8 +53,11 @@ class ChatTemplate {
   static ChatTemplate from_text(std::string_view text, const std::string& file = "");
 
   // The template of a model's Jinja text, recognised by its hash: SmolLM2, ChatML, Llama-3, Qwen2
-  // (also Qwen1.5) and Qwen2.5 without tools. Throws UsageError for any other.
+  // (also Qwen1.5) and Qwen2.5 without tools. Throws UsageError for any other, and for none ("").
   static ChatTemplate from_jinja(std::string_view jinja, const std::string& file = "");
+
+  // The template as from_text() reads it.
+  const std::string& words() const { return words_; }
 
   // The same text as Python's apply_chat_template(tokenize=False). Throws UsageError for no
   // messages, and for a role that the template does not have.
@@ -75,14 +85,17 @@ class ChatTemplate {
   void write_message(const Message& message, std::vector<Written>* out) const;
 
   std::string file_;
+  std::string words_;
   std::vector<Part> begin_;
   std::vector<Part> answer_;
   std::map<std::string, std::vector<Part>> messages_;  // by role; "" holds for any other role
   std::optional<std::string> default_system_;
 };
 
-// The chat template of a model's folder (chat_template.jinja, or "chat_template" in
-// tokenizer_config.json), of one of these files, of a GGUF file, or of a text file as above.
+// The chat template of a model's folder (chat_template.txt as above, chat_template.jinja, or
+// "chat_template" in tokenizer_config.json, in this order), of one of these files, of a GGUF file,
+// or of a text file as above. Throws UsageError for a place without a template, and for a Jinja
+// text that from_jinja() refuses.
 ChatTemplate open_chat_template(const std::filesystem::path& path);
 
 // The hash by which from_jinja() recognises a text: 16 hexadecimal digits. White space at the ends

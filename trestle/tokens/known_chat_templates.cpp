@@ -54,9 +54,7 @@ std::string jinja_of_config(const std::filesystem::path& path) {
   const JsonField root(json, path.string());
   if (!root.has("chat_template")) {
     throw UsageError("the file has no 'chat_template'",
-                     {.file = path.string(),
-                      .hint = "This is a model without a chat template. Write one as text; "
-                              "trestle/tokens/chat_template.h describes it."});
+                     {.file = path.string(), .hint = how_to_write_a_template});
   }
   const JsonField field = root.at("chat_template");
   if (field.is_string()) return field.string();
@@ -85,6 +83,9 @@ std::string jinja_hash(std::string_view jinja) {
 }
 
 ChatTemplate ChatTemplate::from_jinja(std::string_view jinja, const std::string& file) {
+  if (jinja.empty())
+    throw UsageError("the file has no chat template",
+                     {.file = file, .hint = how_to_write_a_template});
   const std::string hash = jinja_hash(jinja);
   for (const KnownTemplate& known : known_templates) {
     if (known.hash == hash) return from_text(known.text, file);
@@ -92,23 +93,20 @@ ChatTemplate ChatTemplate::from_jinja(std::string_view jinja, const std::string&
   throw UsageError(
       text("the chat template is a Jinja text that trestle does not know (", hash, ")"),
       {.file = file,
-       .hint =
-           "Known are those of SmolLM2, ChatML, Llama-3, Qwen2 and Qwen2.5. Write another one as "
-           "text: lines such as 'message: <|im_start|>{role}\\n{content}<|im_end|>\\n'; "
-           "trestle/tokens/chat_template.h describes them."});
+       .hint = text("Known are those of SmolLM2, ChatML, Llama-3, Qwen2 and Qwen2.5. ",
+                    how_to_write_a_template)});
 }
 
 ChatTemplate open_chat_template(const std::filesystem::path& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
-    const auto jinja = path / "chat_template.jinja";
-    if (std::filesystem::exists(jinja, ignored)) return open_chat_template(jinja);
-    return open_chat_template(path / "tokenizer_config.json");
+    for (const char* name : {"chat_template.txt", "chat_template.jinja", "tokenizer_config.json"})
+      if (std::filesystem::exists(path / name, ignored)) return open_chat_template(path / name);
+    throw UsageError("the folder has no chat template",
+                     {.file = path.string(), .hint = how_to_write_a_template});
   }
   if (is_gguf_file(path)) {
-    const std::string jinja = read_gguf_tokens(path).chat_template;
-    if (jinja.empty()) throw UsageError("has no chat template", {.file = path.string()});
-    return ChatTemplate::from_jinja(jinja, path.string());
+    return ChatTemplate::from_jinja(read_gguf_tokens(path).chat_template, path.string());
   }
   const std::string extension = path.extension().string();
   if (extension == ".jinja") {

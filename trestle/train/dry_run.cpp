@@ -52,7 +52,8 @@ DataOnPaper look_at_data(const recipe::Recipe& recipe, const UserParts& own) {
     found.data = data_that_are_there(recipe, own);
     opened = set.open(found);
   } catch (const UsageError& error) {
-    if (!set.usual_input) throw;
+    // Other errors are faults of the recipe, which training reports too.
+    if (!set.usual_input || !data_are_missing(set, recipe)) throw;
     const std::vector<std::int64_t> sizes = set.usual_input(recipe);
     data.missing = split(error.what(), '\n')[0];
     const bool tokens = set.predicts == Predicts::Token;

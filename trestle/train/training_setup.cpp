@@ -147,6 +147,8 @@ void TrainingSetup::open_data(const TrainHooks& hooks, const RunFolder* resumed)
   if (resumed != nullptr) {
     recipe::Recipe with_data = seen_from_here(*resumed, recipe);
     with_data.data.synthesize = 0;
+    const DataSet set = find_data_set(with_data.data.name, hooks.user_parts);
+    if (set.check_weights) set.check_weights(with_data, resumed->last());
     task = make_task(with_data, progress, hooks.user_parts);
     return;
   }

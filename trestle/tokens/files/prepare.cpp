@@ -292,6 +292,9 @@ Prepared prepare(const std::vector<std::string>& sources, const Tokenizer& token
     if (options.save_tokenizer) {
       fs::create_directories(partial.path() / "tokenizer");
       options.save_tokenizer(partial.path() / "tokenizer");
+      // Chats with the trained model are written as the pairs were.
+      if (options.chat)
+        write_file(partial.path() / "tokenizer" / "chat_template.txt", options.chat->words());
     }
     Preparer preparer(tokenizer, options, partial.path(), sources, bytes);
     for (const SourceFile& file : files)

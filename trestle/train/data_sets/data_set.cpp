@@ -1,12 +1,14 @@
 #include "trestle/train/data_sets/data_set.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/data/files/listing.h"
+#include "trestle/data/files/npy.h"
 #include "trestle/data/segmentation.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_sets/data_sets.h"
@@ -172,6 +174,14 @@ std::vector<std::filesystem::path> data_paths(const DataSet& set, const recipe::
     paths.emplace_back(path.empty() ? set.usual_place : path);
   }
   return paths;
+}
+
+bool data_are_missing(const DataSet& set, const recipe::Recipe& recipe) {
+  return std::ranges::any_of(data_paths(set, recipe), [](const std::filesystem::path& path) {
+    std::error_code none;
+    return !std::filesystem::exists(data::file_of_array(path.string()), none) ||
+           (std::filesystem::is_directory(path, none) && std::filesystem::is_empty(path, none));
+  });
 }
 
 }  // namespace trestle::train

@@ -107,8 +107,9 @@ struct DataSet {
   // Reads every file of the recipe and reports the mistakes; does not throw for them. Null:
   // check_data() opens the data and reads every example.
   std::function<data::CheckReport(const recipe::Recipe&, const data::CheckProgress&)> check = {};
-  // `trestle evaluate` on other data than the run's: throws UsageError if they do not fit the run,
-  // which has these weights, a file or a checkpoint in its folder. May be null.
+  // `trestle evaluate` on other data than the run's, and a resumed run on its own, which may have
+  // changed: throws UsageError if they do not fit the run, which has these weights, a file or a
+  // checkpoint in its folder. May be null.
   std::function<void(const recipe::Recipe&, const std::filesystem::path&)> check_weights = {};
 };
 
@@ -138,5 +139,7 @@ data::PictureOptions picture_options(const recipe::Recipe& recipe);
 
 // The values of the recipe's keys in `set.paths`, in their order, or the usual place.
 std::vector<std::filesystem::path> data_paths(const DataSet& set, const recipe::Recipe& recipe);
+// Whether one of them does not exist yet, or is an empty folder.
+bool data_are_missing(const DataSet& set, const recipe::Recipe& recipe);
 
 }  // namespace trestle::train

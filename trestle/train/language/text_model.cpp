@@ -81,9 +81,16 @@ void load_public(TextModel& model, models::PublicNames names, const TextModelOpt
   if (names == models::PublicNames::Gguf) models::rotary_rows_from_gguf(model.config, ours);
 }
 
-void find_chat(TextModel& model, const fs::path& folder) {
+// "bytes" is the file of a tokenizer that needs none (saved_tokenizer.h).
+bool has_tokenizer(const fs::path& folder) {
+  const auto names = {"tokenizer.json", "vocab.json", "tokenizer.model", "bytes"};
+  return std::ranges::any_of(names, [&](const char* name) { return fs::exists(folder / name); });
+}
+
+template <typename Open>
+void find_chat(TextModel& model, Open open) {
   try {
-    model.chat = tokens::open_chat_template(folder);
+    model.chat = open();
   } catch (const Error& error) {
     model.no_chat = error.what();
   }
@@ -107,7 +114,7 @@ TextModel open_run(const fs::path& path, const TextModelOptions& options) {
   if (fs::is_directory(path / "tokenizer")) {
     model.tokenizer = tokens::open_saved_tokenizer(path / "tokenizer");
     model.tokenizer_files = path / "tokenizer";
-    find_chat(model, path / "tokenizer");
+    find_chat(model, [&] { return tokens::open_chat_template(path / "tokenizer"); });
   }
   return model;
 }
@@ -119,12 +126,11 @@ TextModel open_hugging_face(const fs::path& path, const TextModelOptions& option
   model.config = models::read_config(path / "config.json");
   model.layers = empty_layers(model, options);
   load_public(model, models::PublicNames::HuggingFace, options);
-  for (const char* name : {"tokenizer.json", "vocab.json", "tokenizer.model"})
-    if (!model.tokenizer && fs::exists(path / name)) {
-      model.tokenizer = tokens::open_tokenizer(path);
-      model.tokenizer_files = path;
-    }
-  find_chat(model, path);
+  if (has_tokenizer(path)) {
+    model.tokenizer = tokens::open_saved_tokenizer(path);
+    model.tokenizer_files = path;
+  }
+  find_chat(model, [&] { return tokens::open_chat_template(path); });
   return model;
 }
 
@@ -139,13 +145,7 @@ TextModel open_gguf(const fs::path& path, const TextModelOptions& options) {
   if (options.tokenizer.empty() && !file.tokens.model.empty())
     model.tokenizer = tokens::gguf_tokenizer(file.tokens);
   if (model.tokenizer) model.tokenizer_files = path;
-  model.no_chat = "the file has no chat template";
-  try {
-    if (!file.chat_template.empty())
-      model.chat = tokens::ChatTemplate::from_jinja(file.chat_template, path.string());
-  } catch (const Error& error) {
-    model.no_chat = error.what();
-  }
+  find_chat(model, [&] { return tokens::ChatTemplate::from_jinja(file.chat_template, path); });
   return model;
 }
 
@@ -165,9 +165,7 @@ std::unique_ptr<tokens::Tokenizer> tokenizer_of_weights(const fs::path& weights)
   const fs::path folder = fs::is_directory(weights) ? weights : weights.parent_path();
   if (fs::is_directory(folder / "tokenizer"))
     return tokens::open_saved_tokenizer(folder / "tokenizer");
-  for (const char* name : {"tokenizer.json", "vocab.json", "tokenizer.model"})
-    if (fs::exists(folder / name)) return tokens::open_tokenizer(folder);
-  return nullptr;
+  return has_tokenizer(folder) ? tokens::open_saved_tokenizer(folder) : nullptr;
 }
 
 std::int64_t TextModel::known_tokens() const {
@@ -204,6 +202,8 @@ TextModel open_text_model(const fs::path& path, const TextModelOptions& options)
     std::dynamic_pointer_cast<models::HeadImpl>(graph.layers.back().module.make())->round_to_int8();
   }
   if (!options.tokenizer.empty()) model.tokenizer = tokens::open_tokenizer(options.tokenizer);
+  if (!options.chat_template.empty())
+    model.chat = tokens::open_chat_template(options.chat_template);
   place(model.layers, options.devices);
   return model;
 }

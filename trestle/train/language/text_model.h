@@ -30,7 +30,7 @@ struct TextModel {
   std::filesystem::path tokenizer_files;               // where it is; empty: none
   models::LowRankOptions adapters;           // of a run that trained some, or of TextModelOptions
   std::optional<tokens::ChatTemplate> chat;  // nothing: none was found
-  std::string no_chat;                       // why not
+  std::string no_chat;                       // the error why not
   // Tokens that the tokenizer has; ids from there on are padded rows of the vocabulary.
   std::int64_t known_tokens() const;
 };
@@ -43,7 +43,8 @@ struct TextModelOptions {
   at::ScalarType type = at::kFloat;
   // One device for all layers, or several: then the blocks are divided evenly.
   std::vector<Device> devices = {};
-  std::filesystem::path tokenizer = {};  // instead of the model's own
+  std::filesystem::path tokenizer = {};      // instead of the model's own
+  std::filesystem::path chat_template = {};  // instead of the model's own: see open_chat_template()
   std::filesystem::path adapters =
       {};  // a folder of PEFT whose adapters are put beside the weights
 };

@@ -1,6 +1,5 @@
 #include "trestle/train/predict/evaluator.h"
 
-#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,7 +7,6 @@
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
-#include "trestle/data/files/npy.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/nonfinite_data.h"
@@ -42,10 +40,7 @@ Task open_evaluated_task(const recipe::Recipe& recipe, bool others, const UserPa
                              others ? Judged::Everything : Judged::Validation);
   } catch (UsageError& error) {
     const DataSet set = find_data_set(recipe.data.name, own);
-    const auto is_missing = [](const std::filesystem::path& path) {
-      return !std::filesystem::exists(data::file_of_array(path.string()));
-    };
-    if (!others && std::ranges::any_of(data_paths(set, recipe), is_missing))
+    if (!others && data_are_missing(set, recipe))
       error.add_context("The run was trained on these data. Choose other data with --" +
                         join(set.paths, ", --") + ".");
     throw;
