@@ -1,4 +1,5 @@
-"""(gpt), (generate) and (tokens): a GPT's step, generation and tokenising, beside Python torch, transformers and tokenizers."""
+"""(gpt), (characters), (generate) and (tokens): a GPT's step and its training, generation and tokenising, beside Python torch,
+transformers and tokenizers."""
 import json
 import random
 import subprocess
@@ -33,6 +34,41 @@ def gpt(bench):
         bench.compare(results, f"(gpt) {precision}, against Python's best of three", "trestle", [name for name in contestants if name != "trestle"],
                       target, gradients=False)
     return everything
+
+
+def characters(bench):
+    """(characters) recipes/gpt_characters.toml, 2,000 steps on Shakespeare's plays: the whole command, against Python torch"""
+    bench.need("torch", "numpy")
+    plays = ROOT / "data" / "text" / "shakespeare.txt"
+    if not plays.exists():
+        raise Trouble("there is no text in data/text.\nFetch it: tools/get_text shakespeare")
+    trestle = bench.program("trestle", "apps/trestle")
+    steps, batch = (20 if bench.arguments.tiny else 2000), 12
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        command([trestle, "text", "prepare", plays, "--tokenizer", "characters", "--out", folder / "plays"])
+        losses = {"trestle": [], "Python torch": []}
+
+        def ours():
+            begin, name = time.perf_counter(), f"run_{len(losses['trestle'])}"
+            command([trestle, "train", ROOT / "recipes" / "gpt_characters.toml", "--tokens", folder / "plays", "--count", steps * batch,
+                     "--runs", folder, "--name", name, "--warm-up", min(100, steps), "--quiet"])
+            seconds = time.perf_counter() - begin
+            last = (folder / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]
+            losses["trestle"].append(json.loads(last)["validation_loss"])
+            return {"seconds": seconds}
+
+        def theirs():
+            begin = time.perf_counter()
+            found = run("Python torch", [*bench.peer("gpt_characters"), folder / "plays", "--steps", steps])
+            losses["Python torch"].append(found["validation_loss"])
+            return {"seconds": time.perf_counter() - begin}
+
+        results = alternate(bench.arguments.rounds, {"trestle": ours, "Python torch": theirs}, say)
+    bench.row(f"(characters) {steps} steps, the whole command, s", best(results, "trestle", "seconds"), best(results, "Python torch", "seconds"),
+              "<= 0.85")
+    bench.row("(characters) validation loss", losses["trestle"], losses["Python torch"])
+    return {"seconds": results, "validation_loss": losses}
 
 
 def answer(report):
