@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -59,6 +60,38 @@ TEST(Gguf, LoadsIntoAModelOfAnyFloatingType) {
   EXPECT_TRUE(torch::equal(f32.flatten(), expected.narrow(0, 0, 60).to(torch::kDouble)));
   const at::Tensor last = expected.narrow(0, expected.numel() - 12 * 256, 12 * 256);
   EXPECT_TRUE(torch::equal(q6.flatten(), last.to(torch::kBFloat16)));
+}
+
+// More than 64 MiB as floats, which are converted in the place of their bf16.
+TEST(Gguf, FillsLargeTensorsOfBf16) {
+  constexpr std::int64_t rows = 4099, columns = 4096;
+  const at::Tensor halves = torch::randn({rows, columns}).to(torch::kHalf);
+  const fs::path path = fs::path(TRESTLE_BINARY_DIR) / "scratch/large.gguf";
+  fs::create_directories(path.parent_path());
+  {
+    std::ofstream out(path, std::ios::binary);
+    const auto add = [&](auto number) {
+      out.write(reinterpret_cast<const char*>(&number), sizeof number);
+    };
+    out << "GGUF";
+    add(std::uint32_t{3});
+    add(std::uint64_t{1});  // tensors
+    add(std::uint64_t{0});  // entries of metadata
+    add(std::uint64_t{1});
+    out << "w";
+    add(std::uint32_t{2});
+    add(static_cast<std::uint64_t>(columns));
+    add(static_cast<std::uint64_t>(rows));
+    add(std::uint32_t{1});  // F16
+    add(std::uint64_t{0});
+    out << std::string(static_cast<std::size_t>(-out.tellp() & 31), '\0');
+    out.write(static_cast<const char*>(halves.const_data_ptr()),
+              static_cast<std::streamsize>(halves.nbytes()));
+  }
+  const at::Tensor short_floats = torch::zeros({rows, columns}, torch::kBFloat16);
+  load_weights({{"w", short_floats}}, path);
+  EXPECT_TRUE(torch::equal(short_floats, halves.to(torch::kFloat).to(torch::kBFloat16)));
+  fs::remove(path);
 }
 
 TEST(Gguf, IsRecognizedByItsFirstBytes) {

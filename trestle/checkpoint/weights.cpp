@@ -132,12 +132,16 @@ bool has_stored_layout(const at::Tensor& tensor, const StoredTensor& stored) {
          tensor.scalar_type() == stored.type;
 }
 
+bool WeightsFile::fills(const Read& read) const {
+  return has_stored_layout(read.into, tensors_[read.tensor]);
+}
+
 void WeightsFile::read(const std::vector<Read>& reads) const {
   const at::NoGradGuard no_grad;
   if (!can_fill() || bytes_of(*this, reads) <= most_at_once) return read_staged(reads);
   std::vector<Read> direct, group;
   for (const Read& one : reads) {
-    if (has_stored_layout(one.into, tensors_[one.tensor])) {
+    if (fills(one)) {
       direct.push_back({one.tensor, one.into.detach()});
       continue;
     }

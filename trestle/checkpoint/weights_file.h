@@ -57,8 +57,9 @@ class WeightsFile {
   // Reads these tensors into new CPU tensors of the stored types. They may share memory.
   virtual std::vector<at::Tensor> load(const std::vector<std::size_t>& tensors) const = 0;
   // Whether the file's content was checked as a whole when it was opened. Then fill() reads tensors
-  // directly into contiguous CPU tensors of the stored types.
+  // directly into those that fills() names, and into contiguous CPU tensors of the stored types.
   virtual bool can_fill() const { return false; }
+  virtual bool fills(const Read& read) const;
   virtual void fill(const std::vector<Read>& /*reads*/) const {}
   // load() by fill().
   std::vector<at::Tensor> load_by_fill(const std::vector<std::size_t>& tensors) const;
