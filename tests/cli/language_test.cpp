@@ -468,9 +468,33 @@ TEST_F(LanguageVerbs, ChatsAsThePairsWereWritten) {
   other.insert(other.end(), {"--chat-template", "other.txt"});
   EXPECT_EQ(json_lines(other)[0]["prompt_ids"].size(), std::string("and 7>").size());
 
+  refused({"text", "prepare", "pairs.jsonl", "--prompt-key", "prompt", "--key", "answer", "--out",
+           "none"},
+          "--key has no effect with --prompt-key");
   refused({"generate", "runs/tiny", "--chat", "--prompt", "a"}, "chat_template.txt");
   refused({"generate", "runs/tiny", "--prompt", "a", "--chat-template", "own.txt"},
           "--chat-template has no effect without --chat");
+}
+
+// A model of documents that end soon, and of pairs.
+TEST_F(LanguageVerbs, TextsEndWhereTheModelLearnedIt) {
+  ASSERT_EQ(
+      done({"text", "train-tokenizer", "sea.txt", "--vocabulary", "262", "--out", "end.json"}), "");
+  std::string lines;
+  for (int i = 0; i < 600; ++i) lines += "{\"text\": \"ab\"}\n";
+  write_file(folder_ / "short.jsonl", lines);
+  ASSERT_EQ(done({"text", "prepare", "short.jsonl", "--tokenizer", "end.json", "--out", "short"}),
+            "");
+  ASSERT_EQ(done({"train", "tiny.toml", "--tokens", "short", "--name", "short", "--dropout", "0.1",
+                  "--epochs", "2", "--quiet"}),
+            "");
+  const Json written = json_lines(
+      {"generate", "runs/short", "--prompt", "a", "--tokens", "20", "--greedy", "--json"})[0];
+  EXPECT_EQ(written["text"], "b");
+  EXPECT_EQ(written["ended"], "end token");
+  ASSERT_EQ(done({"export", "runs/short", "--out", "short_hf", "--names", "hugging_face"}), "");
+  EXPECT_EQ(Json::parse(read_file(folder_ / "short_hf/config.json"))["eos_token_id"],
+            Json::parse(read_file(folder_ / "short/train_000000.json"))["end_token"]);
 }
 
 TEST_F(LanguageVerbs, EvaluatesAdaptersBesideTheirWeights) {

@@ -328,6 +328,9 @@ TEST_F(Prepare, LeavesByteOrderMarksOutAndRefusesUtf16) {
   for (const char* mark : {"\xff\xfe", "\xfe\xff"})
     EXPECT_THAT(refusal({write("b", std::string(mark) + "h")}, {.out = folder / "other"}),
                 AllOf(HasSubstr("is UTF-16"), HasSubstr("iconv")));
+  EXPECT_THAT(
+      refusal({write("c", std::string("\xff\xfe\0\0h\0\0\0", 8))}, {.out = folder / "other"}),
+      HasSubstr("iconv -f UTF-32"));
 }
 
 // A pair is what the template writes for it, and the targets are what it adds to the prompt.
@@ -419,8 +422,8 @@ TEST_F(Prepare, RefusesInvalidRequests) {
   fs::create_directories(folder / "in/none");
   EXPECT_THAT(refusal({(folder / "in/none").string()}, {}), HasSubstr("no .txt"));
   EXPECT_THAT(refusal({"/nowhere/at all"}, {}), HasSubstr("no such file"));
-  EXPECT_THAT(refusal({file}, {.validation = 1}), HasSubstr("share of 1"));
-  EXPECT_THAT(refusal({file}, {.validation = -0.1}), HasSubstr("share of -0.1"));
+  EXPECT_THAT(refusal({file}, {.validation = 1}), HasSubstr("share is 1"));
+  EXPECT_THAT(refusal({file}, {.validation = -0.1}), HasSubstr("share is -0.1"));
   EXPECT_THAT(refusal({file}, {.shard_tokens = 0}), HasSubstr("shards of 0"));
   EXPECT_THAT(refusal({file}, {.threads = -1}), HasSubstr("-1 threads"));
   EXPECT_THAT(refusal({file}, {.end_token = 260}), HasSubstr("end token 260"));

@@ -344,7 +344,7 @@ TEST_F(GrownVocabulary, ResumedRunDoesNotGrow) {
   fs::remove_all(base_ / "changing");
   fs::copy(base_ / "larger", base_ / "changing", fs::copy_options::recursive);
   EXPECT_THAT(message_of([&] { resume(run, {}, {}); }),
-              HasSubstr(text("the tokenizer of the text has ", size_ + 2, " tokens")));
+              HasSubstr("the tokens were written with the tokenizer "));
 }
 
 }  // namespace

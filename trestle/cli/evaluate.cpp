@@ -12,6 +12,7 @@
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/base/utf8.h"
 #include "trestle/cli/lost_pages.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/train/language/evaluate_choices.h"
@@ -107,6 +108,9 @@ OpenedModel open_model(const EvaluateArguments& arguments, const char* flag) {
 
 int evaluate_text(const EvaluateArguments& arguments) {
   const std::string words = read_file(arguments.text);
+  if (!is_utf8(words))
+    std::cerr << "trestle: " << arguments.text.string()
+              << " has bytes that are not UTF-8; each counts as the character U+FFFD\n";
   const OpenedModel opened = open_model(arguments, "--text");
   const Stopwatch watch;
   train::TextScore score;
@@ -232,6 +236,7 @@ void add_evaluate(Verb app, const RunOptions& options) {
                 "trestle evaluate runs/resnet18_mnist --folder data/mnist",
                 "trestle evaluate runs/gpt_characters --text play.txt --stride 32",
                 "trestle evaluate smollm.gguf --choices questions.jsonl --json"}) +
+      "With --text and --choices, --devices and --precision (fp32, bf16 or int8) have an effect.\n"
       "Without data flags it uses the run's validation examples, and gives the numbers of its "
       "metrics.jsonl.\n"
       "With other data it uses the validation split if there is one, else every example.\n"

@@ -87,6 +87,13 @@ void print_prepared(const tokens::Prepared& made, const PrepareArguments& argume
                  "ends\n";
 }
 
+void refuse_keys_without_effect(const Verb& verb, const std::string& prompt_key) {
+  if (prompt_key.empty())
+    refuse_without_effect(verb, {"--answer-key"}, "without --prompt-key");
+  else
+    refuse_without_effect(verb, {"--key"}, "with --prompt-key");
+}
+
 int perform_prepare(PrepareArguments arguments) {
   tokens::PrepareOptions& options = arguments.options;
   if (!arguments.validation.empty()) {
@@ -203,7 +210,10 @@ void add_prepare(Verb app) {
                 "trestle text prepare books articles.jsonl --key body --tokenizer "
                 "gpt2/tokenizer.json --out data/books"}) +
       exit_codes());
-  verb.action([arguments] { return perform_prepare(*arguments); });
+  verb.action([verb, arguments] {
+    refuse_keys_without_effect(verb, arguments->options.prompt_key);
+    return perform_prepare(*arguments);
+  });
 }
 
 struct TrainTokenizerArguments {
@@ -256,7 +266,10 @@ void add_train_tokenizer(Verb app) {
   verb.footer(
       examples({"trestle text train-tokenizer books --vocabulary 4096 --out tokenizer.json"}) +
       exit_codes());
-  verb.action([arguments] { return perform_train_tokenizer(*arguments); });
+  verb.action([verb, arguments] {
+    refuse_keys_without_effect(verb, arguments->reading.prompt_key);
+    return perform_train_tokenizer(*arguments);
+  });
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace trestle::nn {
 // every processor. Other tensors, and gradients of gradients, are libtorch's. For -infinity the
 // result is -infinity, where libtorch's is NaN.
 //
-//   at::Tensor hidden = trestle::nn::tanh_gelu(up->forward(x));
+//   at::Tensor hidden = trestle::nn::tanh_gelu(torch::randn({8, 3072}));
 at::Tensor tanh_gelu(const at::Tensor& x);
 
 }  // namespace trestle::nn

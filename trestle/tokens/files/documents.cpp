@@ -16,6 +16,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/base/utf8.h"
+#include "trestle/tokens/tokenizers/json_field.h"
 
 namespace trestle::tokens {
 
@@ -64,7 +65,7 @@ void read_json_lines(std::string_view content, const std::string& file,
     const std::string place = text(file, ":", line);
     if (!is_utf8(words))
       throw FormatError("has bytes that are not UTF-8, which JSON needs", {.file = place});
-    const auto parsed = nlohmann::json::parse(words, nullptr, false);
+    const nlohmann::json parsed = parse_json(words, place);
     if (!parsed.is_object())
       throw FormatError("is no JSON object",
                         {.file = place, .hint = "Each line is one, such as {\"text\": \"...\"}."});
@@ -155,10 +156,14 @@ void read_documents(const SourceFile& file, const PrepareOptions& options,
         {.file = file.path.string(),
          .hint = "Each line is an object such as {\"prompt\": ..., \"answer\": ...}."});
   std::string content = read_source(file.path, options);
-  if (content.starts_with("\xff\xfe") || content.starts_with("\xfe\xff"))
-    throw FormatError(
-        "is UTF-16, and trestle reads UTF-8",
-        {.file = file.path.string(), .hint = "Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW."});
+  const bool utf32 = content.starts_with(std::string_view("\xff\xfe\0\0", 4)) ||
+                     content.starts_with(std::string_view("\0\0\xfe\xff", 4));
+  if (utf32 || content.starts_with("\xff\xfe") || content.starts_with("\xfe\xff")) {
+    const std::string name = utf32 ? "UTF-32" : "UTF-16";
+    throw FormatError(text("is ", name, ", and trestle reads UTF-8"),
+                      {.file = file.path.string(),
+                       .hint = text("Convert it: iconv -f ", name, " -t UTF-8 FILE > NEW.")});
+  }
   if (content.starts_with("\xef\xbb\xbf")) content.erase(0, 3);
   if (json_lines) return read_json_lines(content, file.path.string(), options, take);
   if (!options.separator.empty()) return read_separated(content, options.separator, take);

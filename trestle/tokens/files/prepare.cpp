@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -24,6 +25,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What ends a document, or an answer: the last special token of a turn.
+std::optional<std::int64_t> end_of_documents(const Tokenizer& tokenizer,
+                                             const PrepareOptions& options) {
+  if (options.chat) {
+    const std::array turn = {Message{.role = "user", .content = "a"},
+                             Message{.role = "assistant", .content = "b"}};
+    const std::vector<Id> ids = options.chat->encode(tokenizer, turn);
+    const auto last =
+        std::find_if(ids.rbegin(), ids.rend(), [&](Id id) { return tokenizer.is_special(id); });
+    return last == ids.rend() ? std::nullopt : std::optional<std::int64_t>(*last);
+  }
+  if (options.end_token) return *options.end_token;
+  const std::vector<Id> suffix = tokenizer.suffix();
+  return suffix.empty() ? std::nullopt : std::optional<std::int64_t>(suffix.back());
+}
+
 // One split's tokens, written as files of at most shard_tokens.
 class ShardWriter {
  public:
@@ -33,7 +50,10 @@ class ShardWriter {
         split_(std::move(split)),
         most_(options.shard_tokens),
         has_counts_(!options.prompt_key.empty()),
-        info_{.tokenizer = tokenizer.hash(), .vocabulary = tokenizer.size(), .sources = sources} {}
+        info_{.tokenizer = tokenizer.hash(),
+              .vocabulary = tokenizer.size(),
+              .end_token = end_of_documents(tokenizer, options),
+              .sources = sources} {}
 
   // The first `prompt` tokens are no targets.
   void add(std::span<const Id> document, std::int64_t prompt) {
@@ -238,7 +258,8 @@ bool only_token_files(const fs::path& folder) {
 
 void check(const PrepareOptions& options, const Tokenizer& tokenizer) {
   if (!(options.validation >= 0 && options.validation < 1))
-    throw UsageError(text("a validation share of ", options.validation, " is not from 0 to 1"));
+    throw UsageError(text("the validation share is ", options.validation,
+                          ": it must be at least 0 and below 1"));
   if (options.shard_tokens < 1 || options.shard_tokens > (std::int64_t{1} << 30))
     throw UsageError(
         text("shards of ", options.shard_tokens, " tokens: from 1 to 2^30 are possible"));

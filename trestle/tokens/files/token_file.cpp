@@ -150,6 +150,9 @@ void TokenFile::read_description() {
   try {
     info_ = {.tokenizer = parsed.value("tokenizer", ""),
              .vocabulary = parsed.value("vocabulary", std::int64_t{0}),
+             .end_token = parsed.contains("end_token")
+                              ? std::optional(parsed.at("end_token").get<std::int64_t>())
+                              : std::nullopt,
              .checksum = parsed.value("checksum", ""),
              .counts_checksum = parsed.value("counts_checksum", ""),
              .sources = parsed.value("sources", std::vector<std::string>())};
@@ -159,6 +162,8 @@ void TokenFile::read_description() {
     throw invalid(error.what());
   }
   if (info_.vocabulary < 0) throw invalid(text("a vocabulary of ", info_.vocabulary, " ids"));
+  if (info_.end_token && (*info_.end_token < 0 || *info_.end_token >= info_.vocabulary))
+    throw invalid(text("an end token of ", *info_.end_token, " of ", info_.vocabulary, " ids"));
 }
 
 void TokenFile::read_documents() {
@@ -265,6 +270,7 @@ void write_token_file(const fs::path& bin, std::span<const std::int32_t> ids,
       {"documents", documents.size()},
       {"checksum", hex_of(checksum_of(std::string_view(content).substr(header_bytes)))},
       {"sources", info.sources}};
+  if (info.end_token) description["end_token"] = *info.end_token;
   const std::string bits = bits_of(counts);
   if (!bits.empty()) description["counts_checksum"] = hex_of(checksum_of(bits));
   // A file of an earlier text does not belong to these tokens.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,7 +23,9 @@ namespace trestle::tokens {
 struct TokenFileInfo {
   std::string tokenizer = {};   // its hash (Tokenizer::hash()); empty: not known
   std::int64_t vocabulary = 0;  // number of ids of the tokenizer; 0: not known
-  std::string checksum = {};    // of the bytes of the ids, 16 hexadecimal digits; empty: not known
+  // The id with which documents end, whatever the text writes; nothing: none, or not known.
+  std::optional<std::int64_t> end_token = {};
+  std::string checksum = {};  // of the bytes of the ids, 16 hexadecimal digits; empty: not known
   std::string counts_checksum = {};       // of NAME.counts; empty: not known, or every token counts
   std::vector<std::string> sources = {};  // the names of the texts, for a reader of NAME.json
 };

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ class TokenSet {
   // The hash of the tokenizer, and its number of ids; empty and 0 where the files do not say so.
   const std::string& tokenizer() const { return files_[0]->info().tokenizer; }
   std::int64_t vocabulary() const { return files_[0]->info().vocabulary; }
+
+  // The id with which documents end (TokenFileInfo::end_token).
+  std::optional<std::int64_t> end_token() const { return files_[0]->info().end_token; }
 
   // Number of documents, and the range of tokens of each. A file's begin begins a document.
   std::int64_t documents() const { return static_cast<std::int64_t>(documents_.size()) - 1; }

@@ -1,5 +1,7 @@
 #include "trestle/tokens/tokenizers/json_field.h"
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "trestle/base/error.h"
@@ -11,7 +13,10 @@ nlohmann::json parse_json(std::string_view content, const std::string& file) {
   try {
     return nlohmann::json::parse(content);
   } catch (const nlohmann::json::exception& error) {
-    throw FormatError(text("not valid JSON: ", error.what()), {.file = file});
+    // "[json.exception.parse_error.101] parse error at line 1, column 5: ..."
+    std::string_view what = error.what();
+    if (what.starts_with('[')) what.remove_prefix(std::min(what.find("] ") + 2, what.size()));
+    throw FormatError(text("not valid JSON: ", what), {.file = file});
   }
 }
 

@@ -8,7 +8,7 @@
 // The files of a run folder that describe its language model. Not installed.
 namespace trestle::train {
 
-// Writes config.json and, where the data have one, the folder tokenizer/: with best.safetensors
+// Writes config.json, with the end token of the text, and, where the data have one, the folder tokenizer/: with best.safetensors
 // they are all that generation needs. Throws FileError.
 void write_model_files(const recipe::Recipe& recipe, const std::filesystem::path& run_folder);
 

@@ -9,7 +9,6 @@
 #include "trestle/checkpoint/weights.h"
 #include "trestle/models/transformer/gguf_config.h"
 #include "trestle/models/transformer/head.h"
-#include "trestle/models/transformer/public_weights.h"
 #include "trestle/models/transformer/read_config.h"
 #include "trestle/models/transformer/transformer.h"
 #include "trestle/tokens/open_tokenizer.h"
@@ -64,21 +63,10 @@ void place(const nn::Layers& layers, const std::vector<Device>& devices) {
 constexpr const char* other_config_hint =
     "The model's config is not that of its weights: one of the two files was replaced or damaged.";
 
-void load_public(TextModel& model, models::PublicNames names, const TextModelOptions& options) {
-  const NamedTensors ours = model.layers.named_parameters();
-  if (int8(options)) {
-    load_transformer_weights(model.config, ours, model.weights,
-                             {.mismatch_hint = other_config_hint});
-    return;
-  }
-  checkpoint::load_weights(models::public_views(model.config, names, ours), model.weights,
-                           {.rename =
-                                [&](const std::string& name) {
-                                  return models::canonical_name(model.config, names, name);
-                                },
-                            .memory = checkpoint::LoadMemory::Mapped,
-                            .mismatch_hint = other_config_hint});
-  if (names == models::PublicNames::Gguf) models::rotary_rows_from_gguf(model.config, ours);
+void load(TextModel& model) {
+  load_transformer_weights(
+      model.config, model.layers.named_parameters(), model.weights,
+      {.memory = checkpoint::LoadMemory::Mapped, .mismatch_hint = other_config_hint});
 }
 
 // "bytes" is the file of a tokenizer that needs none (saved_tokenizer.h).
@@ -107,10 +95,7 @@ TextModel open_run(const fs::path& path, const TextModelOptions& options) {
   const recipe::Recipe recipe = recipe_of(folder);
   model.adapters = adapter_options(recipe);
   model.layers = empty_layers(model, options, frozen_type(recipe));
-  load_transformer_weights(model.config, model.layers.named_parameters(), model.weights,
-                           {.rename = [](const std::string& name) { return name; },
-                            .memory = checkpoint::LoadMemory::Mapped,
-                            .mismatch_hint = other_config_hint});
+  load(model);
   if (fs::is_directory(path / "tokenizer")) {
     model.tokenizer = tokens::open_saved_tokenizer(path / "tokenizer");
     model.tokenizer_files = path / "tokenizer";
@@ -125,7 +110,7 @@ TextModel open_hugging_face(const fs::path& path, const TextModelOptions& option
   model.weights = path;
   model.config = models::read_config(path / "config.json");
   model.layers = empty_layers(model, options);
-  load_public(model, models::PublicNames::HuggingFace, options);
+  load(model);
   if (has_tokenizer(path)) {
     model.tokenizer = tokens::open_saved_tokenizer(path);
     model.tokenizer_files = path;
@@ -140,7 +125,7 @@ TextModel open_gguf(const fs::path& path, const TextModelOptions& options) {
   model.weights = path;
   model.config = models::read_gguf_config(path);
   model.layers = empty_layers(model, options);
-  load_public(model, models::PublicNames::Gguf, options);
+  load(model);
   const tokens::GgufFile file = tokens::read_gguf_tokens(path);
   if (options.tokenizer.empty() && !file.tokens.model.empty())
     model.tokenizer = tokens::gguf_tokenizer(file.tokens);

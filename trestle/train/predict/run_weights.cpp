@@ -67,8 +67,12 @@ RunWeights find_run_weights(const fs::path& run, Checkpoint which) {
     const RunFolder folder = open_run_folder(path);
     return {run, recipe_of_files(folder)};
   }
-  throw UsageError(text(
-      run.string(), ": there is no recipe.toml beside these weights, so their model is not known"));
+  throw UsageError(
+      text(run.string(),
+           ": there is no recipe.toml beside these weights, so their model is not known"),
+      {.hint =
+           "Name a run's folder or a file in it. `trestle evaluate` with --text or --choices also "
+           "takes a language model of Hugging Face or a GGUF file."});
 }
 
 std::unique_ptr<Pipeline> make_trained_pipeline(const RunWeights& weights, const nn::Layers& model,
