@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What ends a document, or an answer: the last special token of a turn.
+// The token that ends a document. For answers it is the last special token of a turn.
 std::optional<std::int64_t> end_of_documents(const Tokenizer& tokenizer,
                                              const PrepareOptions& options) {
   if (options.chat) {
