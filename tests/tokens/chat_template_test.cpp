@@ -3,18 +3,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <functional>
+#include <optional>
 
 #include "tests/tokens/golden_tokens.h"
 #include "trestle/base/error.h"
+#include "trestle/base/text.h"
 #include "trestle/tokens/open_tokenizer.h"
 
 namespace trestle::tokens {
 namespace {
 
 using testing::AllOf;
+using testing::AnyOf;
 using testing::HasSubstr;
+using testing::MatchesRegex;
 
 std::string message_of_error(const std::function<void()>& call) {
   try {
@@ -28,10 +34,11 @@ std::string message_of_error(const std::function<void()>& call) {
 TEST(ChatTemplate, EqualsApplyChatTemplate) {
   const auto tokenizer = open_tokenizer(golden_path("llama3.json"));
   const nlohmann::json cases = golden_json("chat/golden.json");
-  ASSERT_EQ(cases.size(), 60U);
+  ASSERT_EQ(cases.size(), 112U);
   for (const nlohmann::json& golden : cases) {
     const std::string name = golden["template"];
-    const ChatTemplate chat = open_chat_template(golden_path("chat/" + name));
+    ChatTemplate chat = open_chat_template(golden_path("chat/" + name));
+    if (!golden["today"].is_null()) chat.set_today(golden["today"]);
     std::vector<Message> messages;
     for (const nlohmann::json& message : golden["messages"]) {
       messages.push_back({message[0], message[1]});
@@ -40,6 +47,80 @@ TEST(ChatTemplate, EqualsApplyChatTemplate) {
     EXPECT_EQ(chat.render(messages, answer), golden["text"].get<std::string>()) << name;
     EXPECT_EQ(chat.encode(*tokenizer, messages, answer), golden["ids"].get<std::vector<Id>>())
         << name;
+    const ChatTemplate again = ChatTemplate::from_text(chat.words());
+    EXPECT_EQ(again.render(messages, answer), golden["text"].get<std::string>()) << name;
+  }
+}
+
+TEST(ChatTemplate, Llama32WritesTheLocalDate) {
+  const std::vector<Message> messages = {{"user", "Hi"}};
+  const std::string before = todays_date();
+  const ChatTemplate chat = open_chat_template(golden_path("chat/llama3_2.jinja"));
+  const std::string after = todays_date();  // another one if the test runs over midnight
+  EXPECT_THAT(chat.render(messages), AnyOf(HasSubstr("Today Date: " + before + "\n\n<|eot_id|>"),
+                                           HasSubstr("Today Date: " + after + "\n\n<|eot_id|>")));
+  EXPECT_THAT(before, MatchesRegex("[0-3][0-9] [A-Z][a-z][a-z] 20[0-9][0-9]"));
+}
+
+// Zones that are 26 hours apart never have the same date.
+TEST(ChatTemplate, TodaysDateIsLocal) {
+  const char* zone = std::getenv("TZ");
+  const std::optional<std::string> old = zone ? std::optional<std::string>(zone) : std::nullopt;
+  const auto date_in = [](const char* name) {
+    setenv("TZ", name, 1);
+    tzset();
+    return todays_date();
+  };
+  const std::string east = date_in("EAST-14");
+  const std::string west = date_in("WEST+12");
+  std::time_t now = std::time(nullptr);
+  char expected[32];
+  std::strftime(expected, sizeof expected, "%d %b %Y", std::localtime(&now));
+  if (old)
+    setenv("TZ", old->c_str(), 1);
+  else
+    unsetenv("TZ");
+  tzset();
+  EXPECT_NE(east, west);
+  EXPECT_EQ(west, expected);
+}
+
+TEST(ChatTemplate, KeepsAFixedDate) {
+  ChatTemplate chat = ChatTemplate::from_text(
+      "begin: ({today})\ndefault_system: Today is {today}.\nmessage: {content}\nanswer: {today}>");
+  const std::vector<Message> messages = {{"user", "Hi"}};
+  chat.set_today("01 Jan 2020");
+  EXPECT_EQ(chat.render(messages, AnswerBegin::Write),
+            "(01 Jan 2020)Today is 01 Jan 2020.Hi01 Jan 2020>");
+  chat.set_today("31 Dec 2021");
+  EXPECT_EQ(ChatTemplate::from_text(chat.words()).render(messages),
+            "(31 Dec 2021)Today is 31 Dec 2021.Hi");
+  ChatTemplate line = ChatTemplate::from_text("today: noon\nmessage: {today} {content}");
+  EXPECT_EQ(line.render(messages), "noon Hi");
+  EXPECT_THAT(message_of_error([&] { line.set_today("a\nmessage: b"); }),
+              HasSubstr("a line break"));
+  EXPECT_EQ(line.render(messages), "noon Hi");
+  ChatTemplate none = open_chat_template(golden_path("chat/llama3.jinja"));
+  EXPECT_FALSE(none.writes_today());
+  EXPECT_THAT(message_of_error([&] { none.set_today("01 Jan 2020"); }),
+              HasSubstr("does not write today's date"));
+}
+
+TEST(ChatTemplate, WritesTheFirstSystemMessageInItsOwnWay) {
+  const ChatTemplate chat =
+      ChatTemplate::from_text("first_system: [{content}]\nmessage user: {content}");
+  EXPECT_EQ(chat.render(std::vector<Message>{{"system", "a"}, {"user", "b"}}), "[a]b");
+  EXPECT_EQ(chat.render(std::vector<Message>{{"user", "b"}}), "b");
+  EXPECT_THAT(message_of_error([&] {
+                chat.render(std::vector<Message>{{"user", "b"}, {"system", "a"}});
+              }),
+              HasSubstr("no role 'system'"));
+  for (const char* name : {"llama3_1", "llama3_2"}) {
+    EXPECT_THAT(message_of_error([&] {
+                  open_chat_template(golden_path(text("chat/", name, ".jinja")))
+                      .render(std::vector<Message>{{"ipython", "x"}});
+                }),
+                HasSubstr("no role 'ipython'"));
   }
 }
 
@@ -101,6 +182,9 @@ TEST(ChatTemplate, NamesWhatIsWrong) {
   EXPECT_THAT(error("message: {contents}"), HasSubstr("unknown placeholder"));
   EXPECT_THAT(error("message: \\x"), HasSubstr("unknown escape"));
   EXPECT_THAT(error("massage: a"), HasSubstr("unknown name 'massage'"));
+  EXPECT_THAT(error("message: a\nbegin: {role}"), HasSubstr("own.txt:2"));
+  EXPECT_THAT(error("default_system: {content}"), HasSubstr("in the line 'default_system'"));
+  EXPECT_THAT(error("today: {today}"), HasSubstr("{today} in the line 'today'"));
   const ChatTemplate chat = ChatTemplate::from_text("message user: {content}");
   EXPECT_THAT(message_of_error([&] { chat.render(std::vector<Message>{}); }),
               HasSubstr("without messages"));

@@ -43,21 +43,33 @@ enum class AnswerBegin { Leave, Write };
 //
 // `begin` stands before the first message, `message` is each message, and `answer` begins an
 // answer. `message user`, with a role, holds for that role; without `message`, other roles are
-// errors. `default_system` is the content of a system message that goes first if the conversation
-// has none. A value is everything after the colon and one space; \n is a new line, \t a tab, \\ a
-// backslash and \{ a brace. {role} and {content} are those of the message, and {content|trim} has
-// no white space at its ends. Lines that begin with # are comments.
+// errors. `first_system` replaces `message` for a system message that goes first, and
+// `default_system` is the content of such a message if the conversation has none. A value is
+// everything after the colon and one space; \n is a new line, \t a tab, \\ a backslash and \{ a
+// brace. In messages {role} and {content} are those of the message, and {content|trim} has no white
+// space at its ends. In all values {today} is a date such as 05 Mar 2025: that of the line `today`,
+// or without such a line that of todays_date() when the template was read. Lines that begin with #
+// are comments.
 class ChatTemplate {
  public:
   // Throws FormatError, with the file and line, for an invalid text.
   static ChatTemplate from_text(std::string_view text, const std::string& file = "");
 
   // The template of a model's Jinja text, recognised by its hash: SmolLM2, ChatML, Llama-3, Qwen2
-  // (also Qwen1.5) and Qwen2.5 without tools. Throws UsageError for any other, and for none ("").
+  // (also Qwen1.5), and without their tools Llama-3.1 (also Llama-3.3), Llama-3.2 and Qwen2.5.
+  // Throws UsageError for any other, and for none ("").
   static ChatTemplate from_jinja(std::string_view jinja, const std::string& file = "");
 
-  // The template as from_text() reads it.
-  const std::string& words() const { return words_; }
+  // The template as from_text() reads it, with the date of set_today().
+  std::string words() const;
+
+  // Whether the template has {today}.
+  bool writes_today() const { return writes_today_; }
+
+  // The text that {today} writes from now on, as `date_string` in apply_chat_template(). With a
+  // fixed date a conversation has the same ids on every day. Throws UsageError if the template has
+  // no {today}, and for a date with a backslash, a brace, a tab or a line break.
+  void set_today(const std::string& date);
 
   // The same text as Python's apply_chat_template(tokenize=False). Throws UsageError for no
   // messages, and for a role that the template does not have.
@@ -72,7 +84,7 @@ class ChatTemplate {
 
  private:
   struct Part {
-    enum class Kind { Text, Role, Content, TrimmedContent };
+    enum class Kind { Text, Role, Content, TrimmedContent, Today };
     Kind kind = Kind::Text;
     std::string text;
   };
@@ -81,16 +93,28 @@ class ChatTemplate {
     bool by_template = false;
   };
   static std::vector<Part> parts_of(std::string_view value, const std::string& file, int line);
+  static std::string joined(const std::vector<Written>& written);
+  void read_line(const std::string& name, std::vector<Part> parts, const std::string& place);
   std::vector<Written> write(std::span<const Message> messages, AnswerBegin answer) const;
   void write_message(const Message& message, std::vector<Written>* out) const;
+  void write_first_system(const Message& message, std::vector<Written>* out) const;
+  void write_parts(const std::vector<Part>& parts, const Message& message,
+                   std::vector<Written>* out) const;
 
   std::string file_;
   std::string words_;
   std::vector<Part> begin_;
   std::vector<Part> answer_;
   std::map<std::string, std::vector<Part>> messages_;  // by role; "" holds for any other role
-  std::optional<std::string> default_system_;
+  std::optional<std::vector<Part>> first_system_;
+  std::optional<std::vector<Part>> default_system_;
+  std::string today_;
+  bool today_is_set_ = false;  // by set_today()
+  bool writes_today_ = false;
 };
+
+// The date in the local time zone, as Python's strftime("%d %b %Y") in English: 05 Mar 2025.
+std::string todays_date();
 
 // The chat template of a model's folder (chat_template.txt as above, chat_template.jinja, or
 // "chat_template" in tokenizer_config.json, in this order), of one of these files, of a GGUF file,

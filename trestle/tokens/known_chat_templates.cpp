@@ -19,7 +19,7 @@ struct KnownTemplate {
 };
 
 // tests/golden/tokens/chat/ has the Jinja texts, and the tests compare the results.
-constexpr std::array<KnownTemplate, 5> known_templates = {{
+constexpr std::array<KnownTemplate, 7> known_templates = {{
     // SmolLM2
     {"fde8bc6b06ef6ac5",
      R"(default_system: You are a helpful AI assistant named SmolLM, trained by Hugging Face
@@ -33,6 +33,25 @@ answer: <|im_start|>assistant\n)"},
     {"1c881ad6766badc0",
      R"(begin: <|begin_of_text|>
 message: <|start_header_id|>{role}<|end_header_id|>\n\n{content|trim}<|eot_id|>
+answer: <|start_header_id|>assistant<|end_header_id|>\n\n)"},
+    // Llama-3.1 and Llama-3.3, without their tools
+    {"623ec8c89dea7884",
+     R"(begin: <|begin_of_text|>
+today: 26 Jul 2024
+default_system:
+first_system: <|start_header_id|>{role}<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: {today}\n\n{content|trim}<|eot_id|>
+message system: <|start_header_id|>{role}<|end_header_id|>\n\n{content|trim}<|eot_id|>
+message user: <|start_header_id|>{role}<|end_header_id|>\n\n{content|trim}<|eot_id|>
+message assistant: <|start_header_id|>{role}<|end_header_id|>\n\n{content|trim}<|eot_id|>
+answer: <|start_header_id|>assistant<|end_header_id|>\n\n)"},
+    // Llama-3.2, without its tools
+    {"21cccb2851154a76",
+     R"(begin: <|begin_of_text|>
+default_system:
+first_system: <|start_header_id|>{role}<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: {today}\n\n{content|trim}<|eot_id|>
+message system: <|start_header_id|>{role}<|end_header_id|>\n\n{content|trim}<|eot_id|>
+message user: <|start_header_id|>{role}<|end_header_id|>\n\n{content|trim}<|eot_id|>
+message assistant: <|start_header_id|>{role}<|end_header_id|>\n\n{content|trim}<|eot_id|>
 answer: <|start_header_id|>assistant<|end_header_id|>\n\n)"},
     // Qwen1.5 and Qwen2
     {"53f9592dc497d80e",
@@ -93,7 +112,8 @@ ChatTemplate ChatTemplate::from_jinja(std::string_view jinja, const std::string&
   throw UsageError(
       text("the chat template is a Jinja text that trestle does not know (", hash, ")"),
       {.file = file,
-       .hint = text("Known are those of SmolLM2, ChatML, Llama-3, Qwen2 and Qwen2.5. ",
+       .hint = text("Known are those of SmolLM2, ChatML, Llama-3, Llama-3.1, Llama-3.2, Llama-3.3, "
+                    "Qwen2 and Qwen2.5. ",
                     how_to_write_a_template)});
 }
 
