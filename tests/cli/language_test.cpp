@@ -471,6 +471,22 @@ TEST_F(LanguageVerbs, ChatsAsThePairsWereWritten) {
   refused({"text", "prepare", "pairs.jsonl", "--prompt-key", "prompt", "--key", "answer", "--out",
            "none"},
           "--key has no effect with --prompt-key");
+  write_file(folder_ / "dated.txt", "begin: {today} \nmessage: >{content}\nanswer: >\n");
+  other.back() = "dated.txt";
+  EXPECT_EQ(json_lines(other)[0]["prompt_ids"].size(), std::string("05 Mar 2025 >and 7>").size());
+  other.insert(other.end(), {"--today", "noon"});
+  EXPECT_EQ(json_lines(other)[0]["prompt_ids"].size(), std::string("noon >and 7>").size());
+  std::vector<std::string> dated = {"text",   "prepare", "pairs.jsonl", "--prompt-key",
+                                    "prompt", "--chat",  "dated.txt",   "--out",
+                                    "dated",  "--today", "noon"};
+  ASSERT_EQ(done(dated), "");
+  EXPECT_EQ(read_file(folder_ / "dated/tokenizer/chat_template.txt"),
+            "begin: {today} \nmessage: >{content}\nanswer: >\ntoday: noon\n");
+  dated.erase(dated.begin() + 5, dated.begin() + 7);
+  refused(dated, "--today has no effect without --chat");
+  refused({"generate", "runs/talks", "--chat", "--prompt", "a", "--today", "noon"},
+          "the chat template does not write today's date");
+
   refused({"generate", "runs/tiny", "--chat", "--prompt", "a"}, "chat_template.txt");
   refused({"generate", "runs/tiny", "--prompt", "a", "--chat-template", "own.txt"},
           "--chat-template has no effect without --chat");

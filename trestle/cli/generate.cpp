@@ -34,6 +34,7 @@ struct GenerateArguments {
   generate::ChoiceOptions choice{.temperature = 0.8, .top_k = 0};
   std::int64_t tokens = 128, batch = 8;
   std::vector<std::string> stop;
+  std::string today;
   std::string temperature, top_p, repetition_penalty, precision = "fp32", devices;
   bool greedy = false, slide = false, chat = false, special = false, json = false;
 };
@@ -261,6 +262,7 @@ class Session {
   // Reads lines from the standard input. Ctrl-C ends an answer; at the prompt it ends the session.
   void converse() {
     if (!model_.chat) throw UsageError(text("--chat needs a chat template. ", model_.no_chat));
+    if (!arguments_.today.empty()) model_.chat->set_today(arguments_.today);
     std::vector<tokens::Message> messages;
     const bool terminal = isatty(STDIN_FILENO) != 0;
     std::vector<std::string> first = arguments_.prompts;
@@ -348,6 +350,9 @@ void add_generate(Verb app) {
            "With --chat: another template than the model's. A text file (docs/text.md), a .jinja "
            "file that trestle knows, a model's folder or a GGUF file")
       .type("FILE");
+  verb.add("--today", arguments->today,
+           "With --chat: the date that the template writes, such as \"26 Jul 2024\"")
+      .type("DATE");
   verb.add_number(
           "--tokens", {1, 1'000'000'000}, [arguments](std::int64_t n) { arguments->tokens = n; },
           "The most tokens of an answer (default 128)")
@@ -405,7 +410,7 @@ void add_generate(Verb app) {
     if (arguments->chat)
       refuse_without_effect(verb, {"--ids", "--prompts", "--batch"}, "with --chat");
     else
-      refuse_without_effect(verb, {"--chat-template"}, "without --chat");
+      refuse_without_effect(verb, {"--chat-template", "--today"}, "without --chat");
     if (!arguments->ids.empty())
       refuse_without_effect(verb, {"--prompt", "--prompts", "--batch"}, "with --ids");
     read_choice(*arguments);

@@ -26,6 +26,7 @@ struct PrepareArguments {
   std::string end_token = "auto";
   std::string validation;
   std::string chat;
+  std::string today;
   std::vector<std::string> added, added_special;
   tokens::PrepareOptions options;
   bool json = false;
@@ -134,6 +135,7 @@ int perform_prepare(PrepareArguments arguments) {
     };
   }
   if (!arguments.chat.empty()) options.chat = tokens::open_chat_template(arguments.chat);
+  if (!arguments.today.empty()) options.chat->set_today(arguments.today);
   if (!options.chat) options.end_token = end_token_of(*tokenizer, arguments.end_token);
   stop_on_interrupt("\ntrestle: stopping; nothing will be written\n");
   {
@@ -191,6 +193,10 @@ void add_prepare(Verb app) {
            "--prompt-key: write each pair as a conversation, which generate --chat continues: a "
            "folder or file of a chat template, or a GGUF file with one")
       .type("TEMPLATE");
+  verb.add("--today", arguments->today,
+           "With --chat: the date that the template writes, such as \"26 Jul 2024\"; the template "
+           "that is saved keeps it")
+      .type("DATE");
   verb.add("--separator", arguments->options.separator, "A line that ends a document, such as %")
       .type("LINE");
   verb.add_number(
@@ -212,6 +218,7 @@ void add_prepare(Verb app) {
       exit_codes());
   verb.action([verb, arguments] {
     refuse_keys_without_effect(verb, arguments->options.prompt_key);
+    if (arguments->chat.empty()) refuse_without_effect(verb, {"--today"}, "without --chat");
     return perform_prepare(*arguments);
   });
 }
