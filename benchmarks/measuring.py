@@ -95,5 +95,15 @@ def machine():
     return found
 
 
+def has_bf16_instructions():
+    """False on an x86-64 processor without them, where libtorch multiplies bf16 matrices twenty times slower than fp32."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as text:
+            flags = next((line for line in text if line.startswith("flags")), "avx512_bf16")
+    except OSError:
+        return True
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
 def say(*words):
     print(*words, file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from bench import ROOT
-from measuring import Trouble, alternate, best, run, say
+from measuring import Trouble, alternate, best, has_bf16_instructions, run, say
 
 TYPES = {"fp32": "<= 0.95", "bf16": "<= 0.90"}
 ANSWERS = {"fp32": "<= 0.90", "bf16": "<= 0.65"}
@@ -23,6 +23,9 @@ def gpt(bench):
     small = bench.tiny("--layers", "2", "--context", "32", "--heads", "2", "--width", "32", "--batch", "2")
     everything = {}
     for precision, target in TYPES.items():
+        if precision == "bf16" and not has_bf16_instructions() and not bench.arguments.tiny:
+            say("  no bf16: this processor has no instructions for it, and a step takes minutes")
+            continue
         flags = ["--precision", precision]
         contestants = {"trestle": lambda flags=flags: bench.steps(bench.program("gpt_step"), *flags, *small)}
         for name, more in (("eager", []), ("eager, fused AdamW", ["--fused"]), ("compiled", ["--compile", "--fused", "--warm-up", "2"])):

@@ -115,9 +115,16 @@ TEST(HuggingFaceFolder, MayHoldOneFileOfEitherKind) {
   write_weights(folder / "a.pt", {{"a", pickled}});
   fs::rename(folder / "a.pt", folder / "pytorch_model.bin");
   EXPECT_TRUE(torch::equal(read_weights(folder).tensors.at(0).second, pickled));
-  // Python's from_pretrained() prefers it too.
+  // Python's from_pretrained() prefers it too, also to the index of several files.
   write_weights(folder / "model.safetensors", {{"b", safe}});
   EXPECT_TRUE(torch::equal(read_weights(folder).tensors.at(0).second, safe));
+  write_weights_folder(folder / "parts", {{"a", pickled}, {"b", pickled}}, 30);
+  for (const auto& part : fs::directory_iterator(folder / "parts"))
+    fs::copy_file(part.path(), folder / part.path().filename());
+  EXPECT_TRUE(torch::equal(read_weights(folder).tensors.at(0).second, safe));
+  EXPECT_THAT(support::message_of<UsageError>(
+                  [&] { read_weights(folder / "model.safetensors.index.json"); }),
+              HasSubstr("also has model.safetensors"));
   fs::remove_all(folder);
 }
 

@@ -8,6 +8,8 @@
 import json
 import pathlib
 import sys
+import warnings
+import zipfile
 
 import torch
 import torch.nn.functional as F
@@ -159,6 +161,10 @@ def write(folder):
     torch.manual_seed(1)
     torch.save(plain(), folder / "plain.pt")
     save_file(plain(), folder / "plain.safetensors")
+    torch.save({"a": torch.ones(4)}, folder / "doubled.pt")
+    with warnings.catch_warnings(), zipfile.ZipFile(folder / "doubled.pt", "a") as archive:
+        warnings.simplefilter("ignore")  # zipfile warns of the second entry
+        archive.writestr("doubled/data/0", bytes(16))
     digits, photos = torch.rand(3, 1, 28, 28), torch.rand(2, 3, 32, 48)
     nets = {
         "torchvision": (TorchvisionResNet(4, 10), digits),

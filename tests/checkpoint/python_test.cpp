@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -5,6 +6,7 @@
 #include <cstdlib>
 
 #include "tests/checkpoint/rank_threads.h"
+#include "tests/support/message_of.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/weights.h"
@@ -53,6 +55,12 @@ class WithPython : public testing::Test {
 };
 
 fs::path WithPython::folder_;
+
+// Python takes the last of two entries of one name, and libzip the first.
+TEST_F(WithPython, RefusesAnArchiveWithAnEntryTwice) {
+  EXPECT_THAT(support::message_of<FormatError>([] { read_weights(folder_ / "doubled.pt"); }),
+              testing::HasSubstr("has the entry 'doubled/data/0' twice"));
+}
 
 TEST_F(WithPython, BothKindsOfFilesRoundTrip) {
   const NamedTensors archive = read_weights(folder_ / "plain.pt").tensors;

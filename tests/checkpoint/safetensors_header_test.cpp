@@ -62,6 +62,9 @@ TEST(SafetensorsHeader, RejectsInconsistentHeaders) {
   EXPECT_THAT(header_error(one("\"F32\"", "[1]", "[0]"), 4), HasSubstr("not two positions"));
   EXPECT_THAT(header_error(one("\"F32\"", "[4611686018427387904,4]", "[0,4]"), 4),
               HasSubstr("larger than any memory"));
+  EXPECT_THAT(
+      header_error(one("\"F32\"", "[0,4611686018427387904,4611686018427387904]", "[0,0]"), 0),
+      HasSubstr("larger than any memory"));
   EXPECT_THAT(header_error(one("\"F32\"", "[1e99]", "[0,4]"), 4), HasSubstr("not a list of sizes"));
   EXPECT_THAT(header_error(R"({"__metadata__":{"a":1}})", 0), HasSubstr("not a string"));
 }

@@ -426,6 +426,7 @@ TEST(ChooseToken, KeepsTheOrderAndTheLimitsOfTheOptions) {
   EXPECT_EQ(choose_token(scores, {}, 0, 5, {}), 1);
   EXPECT_EQ(choose_token(scores, {1, 3}, 0, 5, {.repetition_penalty = 2}), 2);
   EXPECT_EQ(choose_token(scores, {}, 0, 1, {}), 0) << "padded rows are never chosen";
+  EXPECT_THROW(choose_token(scores, {1, -1}, 0, 5, {.repetition_penalty = 2}), UsageError);
   for (std::int64_t number = 0; number < 50; ++number) {
     const auto top2 = choose_token(scores, {}, number, 5, {.temperature = 5, .top_k = 2});
     EXPECT_TRUE(top2 == 1 || top2 == 3);

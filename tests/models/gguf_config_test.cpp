@@ -50,6 +50,21 @@ std::string refusal(const GgufHeader& header) {
   return message_of<FormatError>([&] { config_of_gguf(header); });
 }
 
+// As llama.cpp: "linear" is the default type, and older files have another key.
+TEST(GgufConfig, ScalesRotaryPositionsWithoutATypeToo) {
+  using Scaling = TransformerConfig::Rope::Scaling;
+  for (const char* key : {"llama.rope.scaling.factor", "llama.rope.scale_linear"}) {
+    const TransformerConfig config = config_of_gguf(with(smollm(), key, 4.0));
+    EXPECT_EQ(config.rope.scaling, Scaling::Linear) << key;
+    EXPECT_EQ(config.rope.factor, 4) << key;
+    const GgufHeader none =
+        with(with(smollm(), key, 4.0), "llama.rope.scaling.type", std::string("none"));
+    EXPECT_EQ(config_of_gguf(none).rope.scaling, Scaling::None) << key;
+  }
+  EXPECT_EQ(config_of_gguf(with(smollm(), "llama.rope.scaling.factor", 1.0)).rope.scaling,
+            Scaling::None);
+}
+
 TEST(GgufConfig, ReadsLlama) {
   const TransformerConfig config = config_of_gguf(smollm());
   TransformerConfig expected = named_config("smollm2-135m");

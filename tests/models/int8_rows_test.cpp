@@ -162,6 +162,45 @@ TEST(Int8RowsOfMatrix, AVectorThatIsNotFiniteGivesNaN) {
   EXPECT_TRUE(ours.slice(0, 1).isnan().all().item<bool>());
 }
 
+// A change of a weight by less than 1/512 of it does not exist in bf16.
+TEST(FrozenWeights, MergeWithSmallAdaptersExactly) {
+  const TransformerConfig config{.style = TransformerConfig::Style::Llama,
+                                 .vocabulary = 30,
+                                 .context = 8,
+                                 .width = 16,
+                                 .layers = 1,
+                                 .heads = 2,
+                                 .kv_heads = 2,
+                                 .head_size = 8,
+                                 .mlp = 32};
+  for (const FrozenType type : {FrozenType::Float32, FrozenType::BFloat16, FrozenType::Int8}) {
+    const nn::Layers net = transformer(
+        config, {.adapters = {.rank = 2, .targets = {"q_proj", "down_proj"}}, .frozen_type = type});
+    const nn::Layers base = transformer(
+        config, {.adapters = {.rank = 2, .targets = {"q_proj", "down_proj"}}, .frozen_type = type});
+    dequantise(base);
+    std::map<std::string, at::Tensor> before;
+    for (const auto& [name, tensor] : base.named_parameters())
+      before[name] = tensor.detach().to(torch::kDouble).clone();
+    std::map<std::string, at::Tensor> ours;
+    torch::manual_seed(4);
+    for (const auto& [name, tensor] : net.named_parameters()) {
+      const torch::NoGradGuard no_grad;
+      if (name.ends_with(".b")) tensor.normal_(0, 1e-4);
+      ours[name] = tensor.detach().to(torch::kDouble).clone();
+    }
+    merge_adapters(net);
+    for (const auto& [name, tensor] : net.named_parameters()) {
+      if (name != "blocks.0.mlp.down.weight") continue;
+      const std::string adapter = "blocks.0.mlp.down.lora.";
+      const double scale = LowRankOptions{.rank = 2}.alpha / 2;
+      const at::Tensor added = ours.at(adapter + "b").mm(ours.at(adapter + "a")) * scale;
+      const at::Tensor wrong = tensor.detach().to(torch::kDouble) - before.at(name) - added;
+      EXPECT_LT(wrong.norm().item<double>(), 1e-3 * added.norm().item<double>());
+    }
+  }
+}
+
 // The oracle's projections are libtorch's products with the matrices in fp32.
 TEST(Int8RowsOfMatrix, GiveAModelsAdaptersThePlainGradients) {
   for (const auto style : {TransformerConfig::Style::Gpt2, TransformerConfig::Style::Llama}) {

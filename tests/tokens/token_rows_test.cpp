@@ -140,6 +140,7 @@ TEST_F(TokenFiles, GiveWindowsWithTheNextToken) {
   EXPECT_FALSE(rows.has_places());
   EXPECT_THAT(row_of(rows, 1).ids, ElementsAre(4, 5, 6, 7));
   EXPECT_THAT(row_of(rows, 1).targets, ElementsAre(5, 6, 7, 8));
+  EXPECT_THAT(row_of(rows, 1).places, ElementsAre(0, 1, 2, 3)) << "where they are asked for";
   fs::remove(folder / "train_1.bin");
   const TokenRows two(text_of({{101}}), {.context = 4, .vocabulary = 1000, .count = 3});
   EXPECT_EQ(row_of(two, 0).ids[0], 0);

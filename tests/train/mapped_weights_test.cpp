@@ -10,11 +10,13 @@
 #include <map>
 #include <sstream>
 
+#include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/cli/lost_pages.h"
 #include "trestle/generate/generate.h"
 #include "trestle/models/transformer/public_weights.h"
+#include "trestle/models/transformer/read_config.h"
 #include "trestle/models/transformer/transformer.h"
 #include "trestle/train/language/export_model.h"
 #include "trestle/train/language/load_public_weights.h"
@@ -147,6 +149,32 @@ class MappedWeights : public testing::Test {
 
   fs::path folder_;
 };
+
+// A config that ties the head, beside a head of its own in the file: Python would use it.
+TEST_F(MappedWeights, RefusesAHeadThatIsNotTheTiedTable) {
+  TransformerConfig config = models::named_config("smollm2-135m");
+  config.vocabulary = 40;
+  config.width = 16;
+  config.layers = 1;
+  config.heads = config.kv_heads = 2;
+  config.head_size = 8;
+  config.mlp = 32;
+  const fs::path folder = exported(config);
+  NamedTensors tensors = checkpoint::read_weights(folder).tensors;
+  const auto table = std::ranges::find_if(
+      tensors, [](const auto& one) { return one.first == "model.embed_tokens.weight"; });
+  tensors.emplace_back("lm_head.weight", table->second.clone());
+  checkpoint::write_tensors(folder / "model.safetensors", tensors);
+  EXPECT_EQ(open_text_model(folder).known_tokens(), 40) << "the same numbers";
+  tensors.back().second[3][5] += 1;
+  checkpoint::write_tensors(folder / "model.safetensors", tensors);
+  try {
+    open_text_model(folder);
+    ADD_FAILURE() << "no error";
+  } catch (const FormatError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("tie_word_embeddings"));
+  }
+}
 
 void expect_equals_file(const TextModel& model, const fs::path& folder) {
   std::map<std::string, at::Tensor> stored;

@@ -190,8 +190,14 @@ NamedTensors WeightsFile::read() const {
 std::unique_ptr<WeightsFile> open_weights(const fs::path& path) {
   std::error_code none;
   if (is_checkpoint(path)) return open_checkpoint_weights(path);
-  if (path.filename() == hugging_face_index_name && fs::is_regular_file(path, none))
+  if (path.filename() == hugging_face_index_name && fs::is_regular_file(path, none)) {
+    const fs::path single = path.parent_path() / hugging_face_single_name;
+    if (fs::exists(single, none))
+      throw UsageError(
+          "the folder of this index also has model.safetensors",
+          {.file = path.string(), .hint = "Move the file away whose weights are not wanted."});
     return open_checkpoint_weights(path.has_parent_path() ? path.parent_path() : fs::path("."));
+  }
   if (!fs::exists(path, none))
     throw FileError("there is no such weights file", {.file = path.string()});
   if (const fs::path pickled = path / "pytorch_model.bin"; fs::is_regular_file(pickled, none))

@@ -15,6 +15,7 @@
 #include "trestle/base/utf8.h"
 #include "trestle/cli/lost_pages.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/device/spin_guard.h"
 #include "trestle/train/language/evaluate_choices.h"
 #include "trestle/train/language/evaluate_text.h"
 #include "trestle/train/language/text_model.h"
@@ -253,6 +254,7 @@ void add_evaluate(Verb app, const RunOptions& options) {
     if (!has_choices) refuse_without_effect(verb, {"--separator"}, "without --choices");
     if (!has_text && !has_choices)
       refuse_without_effect(verb, {"--tokenizer", "--adapter"}, "without --text or --choices");
+    const SpinGuard guard;
     if (has_text) return evaluate_text(*arguments);
     if (has_choices) return evaluate_choices(*arguments);
     refuse_checkpoint_of_file(verb, arguments->options.run);

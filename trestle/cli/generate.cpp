@@ -18,6 +18,7 @@
 #include "trestle/cli/interrupt.h"
 #include "trestle/cli/lost_pages.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/device/spin_guard.h"
 #include "trestle/train/language/text_model.h"
 
 namespace trestle::cli {
@@ -307,6 +308,7 @@ int perform_generate(const GenerateArguments& arguments) {
   options.type = train::parse_weights_type(arguments.precision, "--precision");
   if (!arguments.devices.empty()) options.devices = parse_devices(arguments.devices);
   report_lost_pages();
+  const SpinGuard guard;
   Session session(arguments, train::open_text_model(arguments.model, options));
   stop_on_interrupt("\ntrestle: the text ends here; a second signal ends the program\n");
   session.write_all();

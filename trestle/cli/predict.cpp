@@ -6,6 +6,7 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/device/spin_guard.h"
 #include "trestle/train/predict/predictor.h"
 #include "trestle/train/progress/bar.h"
 
@@ -38,6 +39,7 @@ int perform_predict(const PredictArguments& arguments, const RunOptions& options
   wanted.models = options.models;
   wanted.user_parts = user_parts_of(options);
   if (!arguments.json) wanted.progress = train::count_bar("predicted");
+  const SpinGuard guard;
   const train::PredictResult result = train::predict(wanted);
   if (arguments.json)
     std::cout << to_json(result) << std::flush;

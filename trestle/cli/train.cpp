@@ -20,6 +20,7 @@
 #include "trestle/comm/gather.h"
 #include "trestle/comm/world.h"
 #include "trestle/deepspeed/config/to_recipe.h"
+#include "trestle/device/spin_guard.h"
 #include "trestle/train/mesh_options.h"
 #include "trestle/train/run_folder/run_folder.h"
 #include "trestle/train/setup.h"
@@ -227,6 +228,7 @@ int train_on_rank(TrainRequest request, const std::string& resumed, const World*
       first ? train::make_progress(request.style, request.colours, std::cout) : nullptr;
   const train::TrainHooks hooks = hooks_for(world, progress.get(), options);
   adapt_to_ranks(request, world ? world->size() : 1, progress.get());
+  const SpinGuard guard;
   return exit_code(resumed.empty() ? train::train(request.recipe, hooks)
                                    : train::resume(resumed, request.changes, hooks),
                    world);

@@ -37,6 +37,7 @@ std::vector<Candidate> candidates_of(std::span<const float> scores,
   }
   if (options.repetition_penalty == 1) return all;
   for (const std::int64_t id : std::set<std::int64_t>(so_far.begin(), so_far.end())) {
+    if (id < 0) throw UsageError(text("the text so far has the id ", id, ", which is no token"));
     if (id >= std::ssize(all)) continue;
     double& score = all[static_cast<std::size_t>(id)].score;
     score = score > 0 ? score / options.repetition_penalty : score * options.repetition_penalty;

@@ -34,10 +34,15 @@ TensorEntry parse_entry(const std::string& name, const json& value, const std::s
     bad("has data_offsets that are not two positions");
   TensorEntry entry{name, dtype.get<std::string>(), {}, offsets[0], offsets[1]};
   std::uint64_t bytes = static_cast<std::uint64_t>(dtype_bytes(entry.dtype));
+  std::int64_t not_empty = 1;
   for (const json& size : shape) {
     const auto count = size.get<std::uint64_t>();
     entry.shape.push_back(static_cast<std::int64_t>(count));
     if (__builtin_mul_overflow(bytes, count, &bytes)) bad("is larger than any memory");
+    // libtorch multiplies the sizes of an empty tensor too.
+    if (count > 0 &&
+        __builtin_mul_overflow(not_empty, static_cast<std::int64_t>(count), &not_empty))
+      bad("is larger than any memory");
   }
   if (entry.begin > entry.end || entry.end - entry.begin != bytes)
     bad(text("of shape [", join(entry.shape, ", "), "] needs ", bytes,

@@ -58,10 +58,15 @@ std::int64_t merge_adapters(const nn::Layers& model) {
   std::int64_t count = 0;
   for (const auto& projection : projections_of(model)) {
     projection->dequantise();
+    at::Tensor& weight = projection->weight;
+    // A sum in bf16 would lose what changes a weight by less than 1/512 of it.
+    if (!projection->adapters.empty() && weight.element_size() < 4)
+      weight.set_data(weight.to(at::kFloat));
     for (ProjectionImpl::Adapter& adapter : projection->adapters) {
-      at::Tensor rows = projection->weight.narrow(0, adapter.first, adapter.rows);
-      rows += (at::matmul(adapter.added->b, adapter.added->a) * adapter.added->scale)
-                  .to(rows.scalar_type());
+      const LowRankImpl& added = *adapter.added;
+      const at::Tensor product =
+          at::matmul(added.b.to(weight.scalar_type()), added.a.to(weight.scalar_type()));
+      weight.narrow(0, adapter.first, adapter.rows) += product * added.scale;
       adapter.added->b.zero_();
       ++count;
     }

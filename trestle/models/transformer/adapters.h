@@ -20,7 +20,8 @@ NamedTensors adapter_views(const TransformerConfig& config, const NamedTensors& 
 void dequantise(const nn::Layers& model);
 
 // Dequantises the model, adds each adapter's product to the weight beside it, and sets the adapter
-// to zero: the model computes the same without its adapters. Returns the number of adapters.
+// to zero: the model computes the same without its adapters. A bf16 or fp16 weight with an adapter
+// is fp32 then. Returns the number of adapters.
 std::int64_t merge_adapters(const nn::Layers& model);
 
 }  // namespace trestle::models

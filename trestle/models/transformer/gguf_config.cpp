@@ -196,10 +196,15 @@ void read_llama_of_gguf(GgufValues& in, const std::vector<float>& factors, Trans
   if (out.head_size * out.heads > most_mlp)
     in.fault(text("heads of ", out.heads, " x ", out.head_size, " rows are more than ", most_mlp));
   out.rope.theta = in.number("rope.freq_base", 1, 1e12, 10000);
-  const std::string scaling = in.word("rope.scaling.type", "none");
+  // As llama.cpp reads them: "linear" is the default, and older files have another key.
+  const std::string scaling = in.word("rope.scaling.type", "linear");
   if (scaling == "linear") {
-    out.rope.scaling = Rope::Scaling::Linear;
-    out.rope.factor = in.number("rope.scaling.factor", 1, 1e6, std::nullopt);
+    const double older = in.number("rope.scale_linear", 1, 1e6, 1);
+    const double factor = in.number("rope.scaling.factor", 1, 1e6, older);
+    if (factor != 1) {
+      out.rope.scaling = Rope::Scaling::Linear;
+      out.rope.factor = factor;
+    }
   } else if (scaling != "none") {
     in.fault(text("rope.scaling.type = '", checkpoint::shown(scaling),
                   "' is not supported (none, linear)"));

@@ -70,7 +70,7 @@ TokenRows::TokenRows(std::shared_ptr<const TokenSet> set, TokenRowsOptions optio
 
 void TokenRows::check_row(std::int64_t number, const Row& row) const {
   const auto context = static_cast<std::size_t>(options_.context);
-  const std::size_t places = has_places() ? context : row.places.size();
+  const std::size_t places = has_places() || !row.places.empty() ? context : 0;
   if (row.ids.size() != context || row.targets.size() != context || row.places.size() != places)
     throw UsageError(text("a row of ", context, " tokens needs spans of that size for ids, targets",
                           has_places() ? " and places" : "", "; got ", row.ids.size(), ", ",
@@ -104,6 +104,7 @@ void TokenRows::read_window(std::int64_t first, const Row& row) const {
   std::copy(row.ids.begin() + 1, row.ids.end(), row.targets.begin());
   set_->read(first + options_.context, row.targets.last(1), options_.vocabulary);
   set_->mask(first + 1, row.targets);
+  std::iota(row.places.begin(), row.places.end(), 0);  // one text, where places were asked for
 }
 
 // The tokens from `offset` of a document, to the row's columns from `at`.

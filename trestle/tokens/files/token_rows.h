@@ -58,7 +58,7 @@ class TokenRows {
   // otherwise. A document's last token has no target, because the next document is no answer to it;
   // in Windows and Random every token has one. A target that does not count (NAME.counts) is none.
   // Throws UsageError for a number that is not below count(), and for spans of other sizes than
-  // `context` (`places` only with has_places()).
+  // `context`; `places` may be empty without has_places().
   void read(std::int64_t number, std::uint64_t key, const Row& row) const;
 
  private:

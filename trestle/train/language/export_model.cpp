@@ -57,10 +57,15 @@ ExportedModel count(const NamedTensors& views) {
 
 ExportedModel export_text_model(const TextModel& model, const fs::path& folder, Overwrite overwrite,
                                 std::optional<Bytes> largest_file) {
+  if (model.type == at::kChar)
+    throw UsageError("int8 weights are not exported", {.hint = "Open the model in fp32 or bf16."});
   ResultFolder result(folder, overwrite);
   models::merge_adapters(model.layers);
   NamedTensors views = models::public_views(model.config, models::PublicNames::HuggingFace,
                                             model.layers.named_parameters());
+  // A frozen base may have another type, and merged weights have fp32.
+  if (model.type)
+    for (auto& [name, tensor] : views) tensor = tensor.to(*model.type);
   if (model.config.style == models::TransformerConfig::Style::Gpt2)
     for (auto& [name, tensor] : views)
       if (name != "lm_head.weight") name = "transformer." + name;

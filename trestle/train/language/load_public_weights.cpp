@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/models/transformer/int8_rows.h"
 #include "trestle/models/transformer/public_weights.h"
@@ -106,6 +107,30 @@ std::map<std::string, std::int64_t> rows_of_tables(const models::TransformerConf
   return rows;
 }
 
+// A tied model has no use for the file's head, which should be its table of tokens.
+void refuse_other_head(const NamedTensors& ours, const std::filesystem::path& file,
+                       const StoredTensors& in_file) {
+  const auto is_head = [](const auto& tensor) { return tensor.name == "lm_head.weight"; };
+  const auto stored = std::ranges::find_if(in_file, is_head);
+  const auto table =
+      std::ranges::find_if(ours, [](const auto& one) { return one.first == "embed.tokens"; });
+  if (stored == in_file.end() || table == ours.end()) return;  // the table may be another stage's
+  const at::Tensor& tokens = table->second;
+  const at::Tensor head = at::empty(stored->shape, tokens.options().requires_grad(false));
+  checkpoint::load_weights(
+      {{stored->name, head}}, file,
+      {.strict = false, .rename = [](const std::string& name) { return name; }});
+  const at::NoGradGuard no_grad;
+  if (head.dim() == 2 && head.size(1) == tokens.size(1) && head.size(0) <= tokens.size(0) &&
+      at::equal(head, tokens.narrow(0, 0, head.size(0))))
+    return;
+  throw FormatError(
+      "'lm_head.weight' is not the table of tokens, to which the config ties the head",
+      {.file = file.string(),
+       .hint = "Set \"tie_word_embeddings\": false in config.json (tied = \"no\" in "
+               "[transformer]) to use the file's head."});
+}
+
 checkpoint::LoadReport load_rows(const models::TransformerConfig& config, const NamedTensors& ours,
                                  const std::filesystem::path& file, const StoredTensors& in_file,
                                  checkpoint::LoadOptions options) {
@@ -113,9 +138,11 @@ checkpoint::LoadReport load_rows(const models::TransformerConfig& config, const 
     options.rename = [&](const std::string& name) {
       return models::canonical_name(config, *names, name);
     };
-    const auto report =
+    checkpoint::LoadReport report =
         checkpoint::load_weights(models::public_views(config, *names, ours), file, options);
+    report.names = *names == models::PublicNames::Gguf ? "llama.cpp's" : "Hugging Face's";
     if (*names == models::PublicNames::Gguf) models::rotary_rows_from_gguf(config, ours);
+    if (config.tied_head) refuse_other_head(ours, file, in_file);
     return report;
   }
   const bool has_adapters =

@@ -180,6 +180,7 @@ TextModel open_text_model(const fs::path& path, const TextModelOptions& options)
                                   : text("Name the folder of a file of weights, here ",
                                          fs::absolute(path).parent_path().string(), ".")});
   }
+  model.type = options.type;
   if (!options.adapters.empty())
     load_adapters(model.config, model.layers.named_parameters(), options.adapters);
   if (int8(options)) {

@@ -25,6 +25,7 @@ struct TextModel {
   std::string kind;  // "run", "Hugging Face" or "GGUF", for messages
   std::filesystem::path weights;
   models::TransformerConfig config;
+  std::optional<at::ScalarType> type;  // TextModelOptions::type, of an opened model
   nn::Layers layers;
   std::shared_ptr<const tokens::Tokenizer> tokenizer;  // null: none was found
   std::filesystem::path tokenizer_files;               // where it is; empty: none

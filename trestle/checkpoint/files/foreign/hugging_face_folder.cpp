@@ -56,8 +56,10 @@ WeightMap read_weight_map(const fs::path& path) {
 
 CheckpointIndex read_hugging_face_index(const fs::path& folder) {
   std::error_code none;
-  const bool has_index = fs::is_regular_file(folder / hugging_face_index_name, none);
-  if (!has_index && !fs::is_regular_file(folder / hugging_face_single_name, none))
+  // Python's from_pretrained() prefers the single file too.
+  const bool has_single = fs::is_regular_file(folder / hugging_face_single_name, none);
+  const bool has_index = !has_single && fs::is_regular_file(folder / hugging_face_index_name, none);
+  if (!has_index && !has_single)
     throw FormatError("its weights are pickled shards, not safetensors",
                       {.file = (folder / hugging_face_pickled_name).string(),
                        .hint = "Convert them in Python: model.save_pretrained(FOLDER, "

@@ -3,7 +3,8 @@
 #include <zip.h>
 
 #include <algorithm>
-
+#include <set>
+#include <string>
 #include <string_view>
 
 #include "trestle/base/error.h"
@@ -19,7 +20,10 @@ ZipFile::ZipFile(const std::filesystem::path& path) : path_(path.string()) {
   if (missing) throw FileError(text("cannot be read: ", missing.message()), {.file = path_});
   int code = 0;
   archive_.reset(zip_open(path_.c_str(), ZIP_RDONLY, &code));
-  if (archive_) return;
+  if (archive_) {
+    refuse_doubles();
+    return;
+  }
   zip_error_t error;
   zip_error_init_with_code(&error, code);
   const std::string why = zip_error_strerror(&error);
@@ -27,6 +31,17 @@ ZipFile::ZipFile(const std::filesystem::path& path) : path_(path.string()) {
   if (code == ZIP_ER_OPEN || code == ZIP_ER_NOENT || code == ZIP_ER_READ)
     throw FileError(text("cannot be read: ", why), {.file = path_});
   fail(text("the zip archive is broken (", why, "); it may be cut short"));
+}
+
+// Readers differ in which of two entries of one name they take.
+void ZipFile::refuse_doubles() const {
+  std::set<std::string> names;
+  const zip_int64_t entries = zip_get_num_entries(archive_.get(), 0);
+  for (zip_int64_t i = 0; i < entries; ++i) {
+    const char* const name = zip_get_name(archive_.get(), static_cast<zip_uint64_t>(i), 0);
+    if (name != nullptr && !names.insert(name).second)
+      fail(text("the zip archive has the entry '", name, "' twice"));
+  }
 }
 
 void ZipFile::fail(const std::string& what, std::string hint) const {

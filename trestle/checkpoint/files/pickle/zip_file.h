@@ -36,6 +36,7 @@ class ZipFile {
     void operator()(zip* archive) const;
   };
   [[noreturn]] void fail(const std::string& what, std::string hint = {}) const;
+  void refuse_doubles() const;
   std::int64_t number_of(const std::string& entry) const;
 
   std::string path_;
