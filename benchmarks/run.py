@@ -45,7 +45,7 @@ SECTIONS = {("a",): steps.one_stage, ("b",): steps.two_stages, ("c", "d"): predi
             ("rankstart",): ranks.start, ("idle",): ranks.idle, ("reader",): reader.reading, ("resnet50",): resnet50.steps, ("sweep",): sweep.tutorial,
             ("ddp",): sharding.ddp, ("fsdp",): sharding.fsdp, ("deepspeed",): sharding.deepspeed, ("shardranks",): sharding.ranks, ("overlap",): sharding.overlap,
             ("flatoptimizer",): sharding.flat_optimizer, ("shardlargest",): sharding.largest, ("shardsave",): saving.speed, ("weights",): weights.loading,
-            ("gpt",): language.gpt, ("characters",): language.characters, ("generate",): language.generate, ("tokens",): language.tokens}
+            ("gpt",): language.gpt, ("characters",): language.characters, ("busy",): language.busy, ("generate",): language.generate, ("tokens",): language.tokens}
 NAMES = [name for names in SECTIONS for name in names]
 OPTIONAL = {"deepspeed"}  # measured only where --only names it: its package compiles a part of itself
 

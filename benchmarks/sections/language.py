@@ -1,8 +1,10 @@
 """(gpt), (characters), (generate) and (tokens): a GPT's step and its training, generation and tokenising, beside Python torch,
 transformers and tokenizers."""
 import json
+import os
 import random
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -39,14 +41,24 @@ def gpt(bench):
     return everything
 
 
-def characters(bench):
+def busy(bench):
+    """(busy) the same for 40 steps, beside three busy processes for each core"""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * (os.cpu_count() or 1))]
+    try:
+        return characters(bench, 40, "busy", "<= 0.50")
+    finally:
+        for loop in loops:
+            loop.kill()
+
+
+def characters(bench, steps=2000, section="characters", target="<= 0.85"):
     """(characters) recipes/gpt_characters.toml, 2,000 steps on Shakespeare's plays: the whole command, against Python torch"""
     bench.need("torch", "numpy")
     plays = ROOT / "data" / "text" / "shakespeare.txt"
     if not plays.exists():
         raise Trouble("there is no text in data/text.\nFetch it: tools/get_text shakespeare")
     trestle = bench.program("trestle", "apps/trestle")
-    steps, batch = (20 if bench.arguments.tiny else 2000), 12
+    steps, batch = (20 if bench.arguments.tiny else steps), 12
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         command([trestle, "text", "prepare", plays, "--tokenizer", "characters", "--out", folder / "plays"])
@@ -68,9 +80,9 @@ def characters(bench):
             return {"seconds": time.perf_counter() - begin}
 
         results = alternate(bench.arguments.rounds, {"trestle": ours, "Python torch": theirs}, say)
-    bench.row(f"(characters) {steps} steps, the whole command, s", best(results, "trestle", "seconds"), best(results, "Python torch", "seconds"),
-              "<= 0.85")
-    bench.row("(characters) validation loss", losses["trestle"], losses["Python torch"])
+    bench.row(f"({section}) {steps} steps, the whole command, s", best(results, "trestle", "seconds"), best(results, "Python torch", "seconds"),
+              target)
+    bench.row(f"({section}) validation loss", losses["trestle"], losses["Python torch"])
     return {"seconds": results, "validation_loss": losses}
 
 

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -513,6 +514,53 @@ TEST_F(LanguageVerbs, TextsEndWhereTheModelLearnedIt) {
             Json::parse(read_file(folder_ / "short/train_000000.json"))["end_token"]);
 }
 
+TEST_F(LanguageVerbs, MissingListsOfDocumentsAreRefused) {
+  std::string lines;
+  for (int i = 0; i < 600; ++i) lines += "{\"text\": \"ab\"}\n";
+  write_file(folder_ / "many.jsonl", lines);
+  ASSERT_EQ(done({"text", "prepare", "many.jsonl", "--out", "listless"}), "");
+  fs::remove(folder_ / "listless/train_000000.documents");
+  refused({"train", "tiny.toml", "--tokens", "listless", "--name", "none"},
+          "names 1 document, and");
+  fs::remove(folder_ / "listless/train_000000.json");
+  EXPECT_THAT(run({"data", "check", "tokens", "--tokens", "listless"}).out,
+              AllOf(HasSubstr("have no checksums"), Not(HasSubstr("are right"))));
+}
+
+TEST_F(LanguageVerbs, FilesOfWindowsGiveTheSamePromptsAndTexts) {
+  write_file(folder_ / "unix.txt", "The\nX\n");
+  write_file(folder_ / "windows.txt", "\xef\xbb\xbfThe\r\nX\r\n");
+  const auto ids = [&](const char* file) {
+    std::vector<Json> all;
+    for (const Json& line : json_lines(
+             {"generate", "runs/tiny", "--prompts", file, "--tokens", "5", "--greedy", "--json"}))
+      all.push_back(line["prompt_ids"]);
+    return all;
+  };
+  EXPECT_EQ(ids("windows.txt"), ids("unix.txt"));
+  write_file(folder_ / "utf16.txt", std::string("\xff\xfeh\0i\0", 6));
+  refused({"generate", "runs/tiny", "--prompts", "utf16.txt"}, "is UTF-16");
+  refused({"evaluate", "runs/tiny", "--text", "utf16.txt"}, "iconv -f UTF-16");
+}
+
+TEST_F(LanguageVerbs, AClosedPipeEndsTheText) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Finished finished =
+      run({"-c", "timeout 60 '" TRESTLE_PROGRAM
+                 "' generate runs/tiny --prompt a --tokens 100000000 --slide | head -c 10; echo \" "
+                 "${PIPESTATUS[0]}\""},
+          {.program = "/bin/bash"});
+  EXPECT_THAT(finished.out, Not(HasSubstr(" 124"))) << "not by its time limit";
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(55));
+}
+
+TEST_F(LanguageVerbs, ExportsOverAnotherNameOfItsOwnFolder) {
+  ASSERT_EQ(done({"export", "runs/tiny", "--out", "named", "--names", "hugging_face"}), "");
+  fs::create_directory_symlink(folder_ / "named", folder_ / "again");
+  EXPECT_EQ(done({"export", "again", "--out", "named", "--names", "hugging_face", "--overwrite"}),
+            "");
+}
+
 TEST_F(LanguageVerbs, EvaluatesAdaptersBesideTheirWeights) {
   ASSERT_EQ(done({"export", "runs/tiny", "--out", "base", "--names", "hugging_face"}), "");
   ASSERT_EQ(done({"train", "tiny.toml", "--weights", "base", "--adapter-rank", "2", "--name",
@@ -527,6 +575,8 @@ TEST_F(LanguageVerbs, EvaluatesAdaptersBesideTheirWeights) {
   EXPECT_NEAR(loss({"base", "--adapter", "adapters"}), loss({"runs/adapted"}), 1e-5);
   EXPECT_GT(std::abs(loss({"base"}) - loss({"runs/adapted"})), 1e-3);
   refused({"evaluate", "runs/adapted", "--adapter", "adapters"}, "--adapter has no effect");
+  refused({"train", "tiny.toml", "--weights", "base", "--frozen-type", "int8", "--name", "none"},
+          "Set 'adapter_rank' in [adapters] too");
 }
 
 TEST_F(LanguageVerbs, PrepareTellsOfWhatAModelCannotLearn) {

@@ -1,5 +1,10 @@
 #include "trestle/base/utf8.h"
 
+#include <string>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
 namespace trestle {
 
 std::size_t utf8_length(std::string_view text, std::size_t at) {
@@ -25,6 +30,19 @@ bool is_utf8(std::string_view text) {
     at += length;
   }
   return true;
+}
+
+std::string_view without_byte_order_mark(std::string_view content, const std::string& file) {
+  const bool utf32 = content.starts_with(std::string_view("\xff\xfe\0\0", 4)) ||
+                     content.starts_with(std::string_view("\0\0\xfe\xff", 4));
+  if (utf32 || content.starts_with("\xff\xfe") || content.starts_with("\xfe\xff")) {
+    const std::string name = utf32 ? "UTF-32" : "UTF-16";
+    throw FormatError(
+        text("is ", name, ", and trestle reads UTF-8"),
+        {.file = file, .hint = text("Convert it: iconv -f ", name, " -t UTF-8 FILE > NEW.")});
+  }
+  if (content.starts_with("\xef\xbb\xbf")) content.remove_prefix(3);
+  return content;
 }
 
 }  // namespace trestle

@@ -108,7 +108,8 @@ OpenedModel open_model(const EvaluateArguments& arguments, const char* flag) {
 }
 
 int evaluate_text(const EvaluateArguments& arguments) {
-  const std::string words = read_file(arguments.text);
+  const std::string content = read_file(arguments.text);
+  const std::string_view words = without_byte_order_mark(content, arguments.text.string());
   if (!is_utf8(words))
     std::cerr << "trestle: " << arguments.text.string()
               << " has bytes that are not UTF-8; each counts as the character U+FFFD\n";

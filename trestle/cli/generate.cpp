@@ -15,6 +15,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/base/utf8.h"
 #include "trestle/cli/interrupt.h"
 #include "trestle/cli/lost_pages.h"
 #include "trestle/cli/verbs.h"
@@ -47,6 +48,9 @@ double number_of(const std::string& flag, const std::string& word) {
     throw UsageError(text(flag, " must be a number, not '", word, "'"));
   return value;
 }
+
+// Nobody reads what is written to a closed pipe.
+bool goes_on() { return !interrupted() && std::cout.good(); }
 
 std::vector<std::int64_t> parse_ids(const std::string& words) {
   std::vector<std::int64_t> ids;
@@ -165,9 +169,14 @@ class Session {
  private:
   std::vector<std::string> all_prompts() const {
     std::vector<std::string> prompts = arguments_.prompts;
-    if (!arguments_.prompt_file.empty())
-      for (const std::string& line : split(read_text_file(arguments_.prompt_file), '\n'))
+    if (!arguments_.prompt_file.empty()) {
+      const std::string content = read_text_file(arguments_.prompt_file);
+      for (std::string line :
+           split(without_byte_order_mark(content, arguments_.prompt_file.string()), '\n')) {
+        if (line.ends_with('\r')) line.pop_back();
         if (!line.empty()) prompts.push_back(line);
+      }
+    }
     if (prompts.empty())
       throw UsageError("there is no prompt",
                        {.hint = "Give one with --prompt \"Once upon a time\"."});
@@ -186,7 +195,7 @@ class Session {
           {generate::prompt_ids(*model_.tokenizer, prompt, specials), seen[prompt]++});
     generate::check_prompts(model_.config, encoded);
     const auto size = static_cast<std::size_t>(arguments_.batch);
-    for (std::size_t first = 0; first < prompts.size() && !interrupted(); first += size) {
+    for (std::size_t first = 0; first < prompts.size() && goes_on(); first += size) {
       const std::size_t last = std::min(prompts.size(), first + size);
       std::vector<generate::Prompt> batch;
       std::vector<Printer::Part> parts;
@@ -206,7 +215,7 @@ class Session {
       return true;
     };
     // Also a token without text, such as half a character, lets a signal end the texts.
-    options.generate.on_token = [](std::size_t, std::int64_t) { return !interrupted(); };
+    options.generate.on_token = [](std::size_t, std::int64_t) { return goes_on(); };
     printer_.start(std::move(parts));
     try {
       return generate::write_batch(
@@ -267,7 +276,7 @@ class Session {
     std::vector<tokens::Message> messages;
     const bool terminal = isatty(STDIN_FILENO) != 0;
     std::vector<std::string> first = arguments_.prompts;
-    while (!interrupted()) {
+    while (goes_on()) {
       std::string line;
       if (!first.empty()) {
         line = first.front();

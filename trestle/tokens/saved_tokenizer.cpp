@@ -22,6 +22,7 @@ constexpr std::array names = {"tokenizer.json",      "vocab.json",
 
 void copy_one(const fs::path& from, const fs::path& to) {
   std::error_code why;
+  if (fs::equivalent(from, to, why)) return;  // the model's own folder, by another name
   fs::copy_file(from, to, fs::copy_options::overwrite_existing, why);
   if (why) throw FileError(why.message(), {.file = to.string()});
 }

@@ -156,15 +156,7 @@ void read_documents(const SourceFile& file, const PrepareOptions& options,
         {.file = file.path.string(),
          .hint = "Each line is an object such as {\"prompt\": ..., \"answer\": ...}."});
   std::string content = read_source(file.path, options);
-  const bool utf32 = content.starts_with(std::string_view("\xff\xfe\0\0", 4)) ||
-                     content.starts_with(std::string_view("\0\0\xfe\xff", 4));
-  if (utf32 || content.starts_with("\xff\xfe") || content.starts_with("\xfe\xff")) {
-    const std::string name = utf32 ? "UTF-32" : "UTF-16";
-    throw FormatError(text("is ", name, ", and trestle reads UTF-8"),
-                      {.file = file.path.string(),
-                       .hint = text("Convert it: iconv -f ", name, " -t UTF-8 FILE > NEW.")});
-  }
-  if (content.starts_with("\xef\xbb\xbf")) content.erase(0, 3);
+  content.erase(0, content.size() - without_byte_order_mark(content, file.path.string()).size());
   if (json_lines) return read_json_lines(content, file.path.string(), options, take);
   if (!options.separator.empty()) return read_separated(content, options.separator, take);
   take({.text = std::move(content)});

@@ -12,6 +12,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/fnv1a.h"
@@ -158,6 +159,7 @@ void TokenFile::read_description() {
              .sources = parsed.value("sources", std::vector<std::string>())};
     if (parsed.value("tokens", count_) != count_)
       throw invalid(text("it names another number of tokens than ", count_));
+    if (parsed.contains("documents")) named_documents_ = parsed.at("documents").get<std::int64_t>();
   } catch (const nlohmann::json::exception& error) {
     throw invalid(error.what());
   }
@@ -166,7 +168,18 @@ void TokenFile::read_description() {
     throw invalid(text("an end token of ", *info_.end_token, " of ", info_.vocabulary, " ids"));
 }
 
+// Documents that are not found would be one: other rows, which see across their ends.
 void TokenFile::read_documents() {
+  read_begins();
+  const std::int64_t found = std::ssize(documents_);
+  if (named_documents_.value_or(found) != found)
+    throw FormatError(
+        text("names ", counted(found, "document"), ", and NAME.json ", *named_documents_),
+        {.file = beside(path_, ".documents").string(),
+         .hint = "It is missing or belongs to another file. Prepare the text again."});
+}
+
+void TokenFile::read_begins() {
   if (count_ > 0) documents_ = {0};
   const fs::path begins = beside(path_, ".documents");
   if (!fs::exists(begins)) return;

@@ -65,6 +65,7 @@ class TokenFile {
   void read_header();
   void read_description();
   void read_documents();
+  void read_begins();
   void read_counts();
 
   std::filesystem::path path_;
@@ -74,6 +75,7 @@ class TokenFile {
   std::int64_t width_ = 2;  // bytes of an id
   std::int64_t count_ = 0;
   TokenFileInfo info_;
+  std::optional<std::int64_t> named_documents_;  // their number in NAME.json
   std::vector<std::int64_t> documents_;
   std::string counts_;  // of NAME.counts
 };

@@ -85,6 +85,11 @@ void TokenSet::check_content() const {
   for (const auto& file : files_) file->check_content();
 }
 
+bool TokenSet::has_checksums() const {
+  return std::ranges::none_of(files_,
+                              [](const auto& file) { return file->info().checksum.empty(); });
+}
+
 std::uint64_t TokenSet::content_hash() const {
   std::string all;
   for (const auto& file : files_) {

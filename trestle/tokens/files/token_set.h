@@ -45,6 +45,8 @@ class TokenSet {
   void mask(std::int64_t first, std::span<std::int64_t> targets) const;
 
   void check_content() const;
+  // Whether each file names the checksum of its ids.
+  bool has_checksums() const;
   // Changes with the files' contents: a hash of their checksums and sizes.
   std::uint64_t content_hash() const;
 

@@ -135,8 +135,12 @@ data::CheckReport check_tokens(const recipe::Recipe& recipe, const data::CheckPr
   if (has_validation(recipe.data.tokens))
     collect([&] { tokens::TokenSet(recipe.data.tokens, "validation").check_content(); });
   if (!report.ok()) return report;
-  report.notes.push_back(
-      text("checksums of ", counted(set->count(), "token"), " for training are right"));
+  const std::string tokens = counted(set->count(), "token") + " for training";
+  report.notes.push_back(set->has_checksums()
+                             ? text("checksums of ", tokens, " are right")
+                             : text(tokens,
+                                    " have no checksums: a .json file is missing, or "
+                                    "another program wrote them"));
   if (is_transformer(recipe)) {  // opening and reading the rows checks the tokenizer too
     collect([&] { check_opened(recipe, open_tokens(recipe), report, progress); });
   } else {

@@ -1,5 +1,7 @@
 #include "trestle/train/language/export_model.h"
 
+#include <nlohmann/json.hpp>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -53,6 +55,23 @@ ExportedModel count(const NamedTensors& views) {
   return result;
 }
 
+// Python's AutoTokenizer guesses the class and knows no end token without this file, which a GGUF
+// file and a run lack.
+void write_tokenizer_config(const TextModel& model, const fs::path& folder) {
+  const fs::path file = folder / "tokenizer_config.json";
+  if (!model.tokenizer || !fs::exists(folder / "tokenizer.json") || fs::exists(file)) return;
+  nlohmann::ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                   {"model_max_length", model.config.context}};
+  const auto add = [&](const char* name, std::int64_t id) {
+    if (id < model.tokenizer->size())
+      config[name] = std::string(model.tokenizer->bytes(static_cast<tokens::Id>(id)));
+  };
+  if (model.config.begin_token) add("bos_token", *model.config.begin_token);
+  if (!model.config.end_tokens.empty()) add("eos_token", model.config.end_tokens.front());
+  constexpr auto replace = nlohmann::ordered_json::error_handler_t::replace;
+  write_file(file, config.dump(2, ' ', false, replace) + "\n");
+}
+
 }  // namespace
 
 ExportedModel export_text_model(const TextModel& model, const fs::path& folder, Overwrite overwrite,
@@ -71,6 +90,7 @@ ExportedModel export_text_model(const TextModel& model, const fs::path& folder, 
       if (name != "lm_head.weight") name = "transformer." + name;
   checkpoint::write_weights_files(folder, views, largest_file);
   if (!model.tokenizer_files.empty()) tokens::copy_tokenizer(model.tokenizer_files, folder);
+  write_tokenizer_config(model, folder);
   write_file(folder / "config.json", models::to_config_json(model.config));
   result.is_whole();
   return count(views);

@@ -23,12 +23,13 @@ struct ExportedModel {
 };
 
 // Writes a folder with config.json, model.safetensors under Hugging Face's names (or several files
-// of at most `largest_file` bytes and their index), and the files of the tokenizer. Adapters are
-// added to the weights beside them. The weights of an opened model have its type
-// (TextModelOptions::type), fp32 or bf16; throws UsageError for int8. Rows of the vocabulary that the tokenizer does not have are
-// written too: the config's vocabulary counts them. After an error a folder that did not exist
-// before does not exist. Throws UsageError for a folder that is not empty, unless its files may be
-// overwritten, and FileError if the system rejects a write.
+// of at most `largest_file` bytes and their index), and the files of the tokenizer, with
+// tokenizer_config.json for Python where they lack it. Adapters are added to the weights beside
+// them. The weights of an opened model have its type (TextModelOptions::type), fp32 or bf16; throws
+// UsageError for int8. Rows of the vocabulary that the tokenizer does not have are written too: the
+// config's vocabulary counts them. After an error a folder that did not exist before does not
+// exist. Throws UsageError for a folder that is not empty, unless its files may be overwritten, and
+// FileError if the system rejects a write.
 ExportedModel export_text_model(const TextModel& model, const std::filesystem::path& folder,
                                 Overwrite overwrite = Overwrite::Refuse,
                                 std::optional<Bytes> largest_file = {});

@@ -96,6 +96,10 @@ void check_parameter_names(const recipe::Recipe& recipe, const NamedTensors& all
       all.empty() || std::any_of(all.begin(), all.end(), [&](const auto& parameter) {
         return !is_frozen(recipe, parameter.first) && parameter.second.requires_grad();
       });
+  if (!trains && recipe.optimizer.frozen.empty())
+    throw UsageError(text("'frozen_type' = \"", recipe.adapters.frozen_type,
+                          "\" in [adapters] freezes every matrix: nothing is left to train"),
+                     {.hint = "Set 'adapter_rank' in [adapters] too."});
   if (!trains)
     throw UsageError("'frozen' in [optimizer] names every parameter: nothing is left to train",
                      {.hint = "Leave out what is to be trained."});
