@@ -27,7 +27,7 @@ bool spins() {
          std::getenv("OMP_WAIT_POLICY") == nullptr && std::getenv("GOMP_SPINCOUNT") == nullptr;
 }
 
-// How often the system took a processor from a thread of this process that wanted to go on.
+// How often the system took a processor from a thread of this process that was computing.
 std::int64_t processors_taken() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -35,7 +35,7 @@ std::int64_t processors_taken() {
 }
 
 // GNU OpenMP spins shortly while the process has more of its threads than processors (its manual,
-// GOMP_SPINCOUNT). This makes more of them: a team that has nothing to do, and ends with the object.
+// GOMP_SPINCOUNT). This makes more of them: a team without work, which ends with the object.
 class IdleTeam {
  public:
   IdleTeam() {

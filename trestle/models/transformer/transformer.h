@@ -20,8 +20,8 @@ namespace trestle::models {
 struct TransformerOptions {
   std::uint64_t seed = 42;  // of the initial weights
   InitialWeights weights = InitialWeights::Drawn;
-  // Of the parameters. bf16 halves the memory of generation. With double, rotary factors, written
-  // attention and the attention of a single token still have fp32's precision.
+  // The type of the parameters. bf16 halves the memory of generation. With double, rotary factors,
+  // written attention and the attention of a single token still have fp32's precision.
   at::ScalarType type = at::kFloat;
   AttentionCore attention = AttentionCore::Fused;
   LowRankOptions adapters = {};  // with any, all other parameters are frozen

@@ -104,7 +104,7 @@ void TokenRows::read_window(std::int64_t first, const Row& row) const {
   std::copy(row.ids.begin() + 1, row.ids.end(), row.targets.begin());
   set_->read(first + options_.context, row.targets.last(1), options_.vocabulary);
   set_->mask(first + 1, row.targets);
-  std::iota(row.places.begin(), row.places.end(), 0);  // one text, where places were asked for
+  std::iota(row.places.begin(), row.places.end(), 0);  // a window is one text
 }
 
 // The tokens from `offset` of a document, to the row's columns from `at`.
