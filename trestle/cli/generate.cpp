@@ -49,7 +49,7 @@ double number_of(const std::string& flag, const std::string& word) {
   return value;
 }
 
-// Nobody reads what is written to a closed pipe.
+// A closed pipe has no reader.
 bool goes_on() { return !interrupted() && std::cout.good(); }
 
 std::vector<std::int64_t> parse_ids(const std::string& words) {
