@@ -67,7 +67,7 @@ def characters(bench, steps=2000, section="characters", target="<= 0.85"):
         def ours():
             begin, name = time.perf_counter(), f"run_{len(losses['trestle'])}"
             command([trestle, "train", ROOT / "recipes" / "gpt_characters.toml", "--tokens", folder / "plays", "--count", steps * batch,
-                     "--runs", folder, "--name", name, "--warm-up", min(100, steps), "--quiet"])
+                     "--runs", folder, "--name", name, "--warm-up", min(100, steps // 2), "--quiet"])
             seconds = time.perf_counter() - begin
             last = (folder / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]
             losses["trestle"].append(json.loads(last)["validation_loss"])

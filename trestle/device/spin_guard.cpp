@@ -3,15 +3,18 @@
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
 #include <signal.h>
-#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <system_error>
 #include <thread>
 
 #include "trestle/device/threads.h"
@@ -22,16 +25,27 @@ namespace {
 
 using namespace std::chrono_literals;
 
-bool spins() {
-  return dlsym(RTLD_DEFAULT, "GOMP_parallel") != nullptr &&
-         std::getenv("OMP_WAIT_POLICY") == nullptr && std::getenv("GOMP_SPINCOUNT") == nullptr;
+// Seconds that the threads of this process have waited for a processor while they could compute:
+// the second number of schedstat, in nanoseconds. Nothing where the system does not count them.
+std::optional<double> seconds_of_waiting() {
+  std::error_code gone;
+  double all = 0;
+  bool any = false;
+  for (std::filesystem::directory_iterator task("/proc/self/task", gone), end; !gone && task != end;
+       task.increment(gone)) {
+    std::ifstream in(task->path() / "schedstat");
+    double computed = 0, waited = 0;
+    if (!(in >> computed >> waited)) continue;  // the thread has ended
+    all += waited / 1e9;
+    any = true;
+  }
+  return any ? std::optional(all) : std::nullopt;
 }
 
-// How often the system took a processor from a thread of this process that was computing.
-std::int64_t processors_taken() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_nivcsw;
+bool spins() {
+  return dlsym(RTLD_DEFAULT, "GOMP_parallel") != nullptr &&
+         std::getenv("OMP_WAIT_POLICY") == nullptr && std::getenv("GOMP_SPINCOUNT") == nullptr &&
+         seconds_of_waiting().has_value();
 }
 
 // GNU OpenMP spins shortly while the process has more of its threads than processors (its manual,
@@ -94,25 +108,28 @@ class SpinGuard::Watch {
     sigset_t all;  // signals are for the threads that know what to do
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, nullptr);
-    constexpr auto period = 50ms;
-    constexpr double begins_at = 30, ends_at = 10;  // times per second and core
+    constexpr auto period = 200ms;
+    constexpr double begins_at = 0.15, ends_at = 0.05;  // seconds of waiting per second and core
     constexpr auto calm = 2s;
+    bool was_busy = false;  // one period alone may be a moment's disturbance
     std::unique_ptr<IdleTeam> team;
     auto last = std::chrono::steady_clock::now(), last_busy = last;
-    std::int64_t taken = processors_taken();
+    double waited = seconds_of_waiting().value_or(0);
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, period, [this] { return ends_; })) {
       const auto now = std::chrono::steady_clock::now();
-      const std::int64_t taken_now = processors_taken();
-      const double rate = static_cast<double>(taken_now - taken) /
-                          std::chrono::duration<double>(now - last).count() / core_count();
+      const double waited_now = seconds_of_waiting().value_or(0);
+      const double share =
+          (waited_now - waited) / std::chrono::duration<double>(now - last).count() / core_count();
       last = now;
-      taken = taken_now;
-      if (rate > ends_at) last_busy = now;
-      if (!team && rate > begins_at)
+      waited = waited_now;
+      if (share > ends_at) last_busy = now;
+      const bool is_busy = share > begins_at;
+      if (!team && is_busy && was_busy)
         team = std::make_unique<IdleTeam>();
       else if (team && now - last_busy > calm)
         team.reset();
+      was_busy = is_busy;
       active_ = team != nullptr;
     }
   }
