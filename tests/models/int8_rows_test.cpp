@@ -1,9 +1,11 @@
 #include "trestle/models/transformer/int8_rows.h"
+#include "tests/models/tiny_transformers.h"
 
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tests/models/tiny_transformers.h"
 #include "trestle/models/transformer/adapters.h"
 #include "trestle/models/transformer/product.h"
 #include "trestle/models/transformer/transformer.h"
@@ -164,20 +166,11 @@ TEST(Int8RowsOfMatrix, AVectorThatIsNotFiniteGivesNaN) {
 
 // A change of a weight by less than 1/512 of it does not exist in bf16.
 TEST(FrozenWeights, MergeWithSmallAdaptersExactly) {
-  const TransformerConfig config{.style = TransformerConfig::Style::Llama,
-                                 .vocabulary = 30,
-                                 .context = 8,
-                                 .width = 16,
-                                 .layers = 1,
-                                 .heads = 2,
-                                 .kv_heads = 2,
-                                 .head_size = 8,
-                                 .mlp = 32};
   for (const FrozenType type : {FrozenType::Float32, FrozenType::BFloat16, FrozenType::Int8}) {
-    const nn::Layers net = transformer(
-        config, {.adapters = {.rank = 2, .targets = {"q_proj", "down_proj"}}, .frozen_type = type});
-    const nn::Layers base = transformer(
-        config, {.adapters = {.rank = 2, .targets = {"q_proj", "down_proj"}}, .frozen_type = type});
+    const TransformerOptions options{.adapters = {.rank = 2, .targets = {"q_proj", "down_proj"}},
+                                     .frozen_type = type};
+    const nn::Layers net = transformer(tiny_llama(), options);
+    const nn::Layers base = transformer(tiny_llama(), options);
     dequantise(base);
     std::map<std::string, at::Tensor> before;
     for (const auto& [name, tensor] : base.named_parameters())

@@ -37,7 +37,7 @@ struct BlockRange {
   GgufType type = GgufType::F32;
   std::uint64_t begin = 0;
   std::uint64_t bytes = 0;
-  at::Tensor to;  // of one dimension
+  at::Tensor to;  // has one dimension
 };
 
 }  // namespace
@@ -79,7 +79,7 @@ void GgufFile::fill(const std::vector<Read>& reads) const {
   }
   at::parallel_for(
       0, static_cast<std::int64_t>(ranges.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-        const at::NoGradGuard no_grad;  // of this thread
+        const at::NoGradGuard no_grad;  // each thread has its own mode
         std::string buffer(most_bytes, '\0');
         at::Tensor floats;
         for (std::int64_t i = begin; i < end; ++i) {

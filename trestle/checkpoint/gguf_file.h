@@ -24,7 +24,7 @@ class GgufFile : public WeightsFile {
  protected:
   std::vector<at::Tensor> load(const std::vector<std::size_t>& wanted) const override;
   bool can_fill() const override { return true; }  // any bytes are numbers
-  // Also tensors of bf16: a second pass over the numbers of a model takes longer than the first.
+  // Fills tensors of bf16 too: a second pass over the numbers of a model takes longer than the first.
   bool fills(const Read& read) const override;
   void fill(const std::vector<Read>& reads) const override;
 

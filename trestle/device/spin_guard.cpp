@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <system_error>
 #include <thread>
 
@@ -52,59 +53,36 @@ bool spins() {
 // GOMP_SPINCOUNT). This makes more of them: a team without work, which ends with the object.
 class IdleTeam {
  public:
-  IdleTeam() {
-    std::unique_lock lock(mutex_);
-    thread_ = std::thread([this] { wait(); });
-    changed_.wait(lock, [this] { return has_team_; });
+  IdleTeam() : thread_([this](const std::stop_token& ends) { wait(ends); }) {
+    has_team_.wait(false);
   }
-  ~IdleTeam() {
-    {
-      const std::lock_guard lock(mutex_);
-      ends_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  IdleTeam(const IdleTeam&) = delete;
-  IdleTeam& operator=(const IdleTeam&) = delete;
 
  private:
-  void wait() {
+  void wait(const std::stop_token& ends) {
     const int count = core_count() + 1;
     set_own_threads(count);
     at::parallel_for(0, count, 1, [](std::int64_t, std::int64_t) {});
-    std::unique_lock lock(mutex_);
     has_team_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return ends_; });
+    has_team_.notify_all();
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any().wait(lock, ends, [] { return false; });
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool has_team_ = false, ends_ = false;
-  std::thread thread_;
+  std::atomic<bool> has_team_ = false;
+  std::jthread thread_;
 };
 
 }  // namespace
 
 class SpinGuard::Watch {
  public:
-  Watch() : thread_([this] { watch(); }) {}
-  ~Watch() {
-    {
-      const std::lock_guard lock(mutex_);
-      ends_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
+  Watch() : thread_([this](const std::stop_token& ends) { watch(ends); }) {}
 
   bool is_active() const { return active_; }
 
  private:
-  void watch() {
+  void watch(const std::stop_token& ends) {
     sigset_t all;  // signals are for the threads that know what to do
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, nullptr);
@@ -115,8 +93,10 @@ class SpinGuard::Watch {
     std::unique_ptr<IdleTeam> team;
     auto last = std::chrono::steady_clock::now(), last_busy = last;
     double waited = seconds_of_waiting().value_or(0);
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, period, [this] { return ends_; })) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any pause;
+    while (!pause.wait_for(lock, ends, period, [] { return false; }) && !ends.stop_requested()) {
       const auto now = std::chrono::steady_clock::now();
       const double waited_now = seconds_of_waiting().value_or(0);
       const double share =
@@ -134,11 +114,8 @@ class SpinGuard::Watch {
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool ends_ = false;
   std::atomic<bool> active_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 SpinGuard::SpinGuard() {

@@ -17,12 +17,10 @@ namespace trestle::nn {
 namespace {
 
 constexpr const char* tanh_approximation = "tanh";
-constexpr std::int64_t least_numbers = 1 << 14;  // of a thread: fewer do not repay its start
+constexpr std::int64_t least_numbers = 1 << 14;  // a thread with fewer does not repay its start
 
-// Dense, so that a loop over the memory meets each element once.
 bool has_kernel(const at::Tensor& x) {
-  const bool in_host_memory = x.is_cpu() || x.device().type() == at::kPrivateUse1;
-  return in_host_memory && x.layout() == at::kStrided && x.scalar_type() == at::kFloat &&
+  return in_host_memory(x) && x.layout() == at::kStrided && x.scalar_type() == at::kFloat &&
          !x._fw_grad(0).defined();
 }
 

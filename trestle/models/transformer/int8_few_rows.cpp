@@ -117,10 +117,6 @@ SumOfProducts for_this_processor() {
   return sum_of_products;
 }
 
-bool in_host_memory(const at::Tensor& tensor) {
-  return tensor.is_cpu() || tensor.device().type() == at::kPrivateUse1;  // a virtual device
-}
-
 }  // namespace
 
 bool has_few_rows(const at::Tensor& x, const Int8Rows& weight) {
