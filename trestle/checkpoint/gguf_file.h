@@ -24,7 +24,8 @@ class GgufFile : public WeightsFile {
  protected:
   std::vector<at::Tensor> load(const std::vector<std::size_t>& wanted) const override;
   bool can_fill() const override { return true; }  // any bytes are numbers
-  // Fills tensors of bf16 too: a second pass over the numbers of a model takes longer than the first.
+  // Fills tensors of bf16 too: a second pass over the numbers of a model takes longer than the
+  // first one.
   bool fills(const Read& read) const override;
   void fill(const std::vector<Read>& reads) const override;
 
