@@ -160,6 +160,7 @@ TEST_F(BalanceVerb, RefusesProfilesThatDoNotMatch) {
 }
 
 // A balance counts what the recipe's recomputed layers keep, and their second forward.
+// Both are cut by size: a cut by time follows the measured times, which change between runs.
 TEST_F(BalanceVerb, MeasuresRecomputedLayers) {
   const auto measured = [](const std::vector<std::string>& words) {
     const Finished done = run(words);
@@ -172,12 +173,16 @@ TEST_F(BalanceVerb, MeasuresRecomputedLayers) {
       bytes += layer.at("inner_bytes").get<std::int64_t>();
     return bytes;
   };
-  const auto kept = measured({"balance", "small.toml", "--json"});
+  const auto kept = measured({"balance", "small.toml", "--by", "size", "--json"});
   write_recipe("recomputed", "[pipeline]\n", "[pipeline]\ncheckpoint = [\"layers\"]\n");
-  const auto recomputed =
-      measured({"balance", "recomputed.toml", "--json", "--save", "recomputed.json"});
+  const auto recomputed = measured(
+      {"balance", "recomputed.toml", "--by", "size", "--json", "--save", "recomputed.json"});
   EXPECT_LT(inside(recomputed), inside(kept) / 4);
-  EXPECT_LT(recomputed.at("predicted_peak_bytes")[0], kept.at("predicted_peak_bytes")[0]);
+  const auto largest_peak = [](const nlohmann::json& balance) {
+    const auto peaks = balance.at("predicted_peak_bytes").get<std::vector<std::int64_t>>();
+    return *std::ranges::max_element(peaks);
+  };
+  EXPECT_LT(largest_peak(recomputed), largest_peak(kept));
   EXPECT_EQ(run({"balance", "--profile", "recomputed.json", "recomputed.toml"}).code, 0);
   EXPECT_THAT(run({"balance", "--profile", "recomputed.json", "small.toml"}).err,
               HasSubstr("the profile was measured with layers recomputed, the recipe recomputes no "
