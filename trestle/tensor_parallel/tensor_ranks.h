@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "trestle/comm/group.h"
+#include "trestle/mesh/device_mesh.h"
+#include "trestle/nn/parameter_slice.h"
+
+namespace trestle::tensor_parallel {
+
+// The ranks that split layers among them, and this rank's place. All of them get the same batches
+// and run the same layers in the same order. Copies share the group.
+//
+//   trestle::DeviceMesh mesh(world, {{"replicate", 2}, {"tensor", 4}});
+//   const trestle::tensor_parallel::TensorRanks ranks(mesh);   // of the dimension "tensor"
+//   ranks.own(50257);   // rank 1 of 4: {.begin = 12565, .size = 12564}
+//
+// One rank alone sends nothing and computes what the unsplit layers compute.
+class TensorRanks {
+ public:
+  TensorRanks() = default;  // one rank alone
+  // The ranks of a group, which are all ranks that split the layers. Throws UsageError for a group
+  // that is not valid().
+  explicit TensorRanks(comm::Group group);
+  // The ranks of a mesh's dimension. A mesh without it has one rank alone.
+  explicit TensorRanks(const DeviceMesh& mesh, std::string_view dimension = "tensor");
+  // Rank `rank` of `size` ranks that do not exist, to measure the layers of one rank. Nothing is
+  // sent: sums lack the other ranks' terms, and what other ranks would send is this rank's own.
+  static TensorRanks on_paper(int rank, int size);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  bool alone() const { return size_ == 1; }
+  bool exist() const { return group_.valid(); }  // false on paper, and for one rank alone
+  const comm::Group& group() const { return group_; }
+
+  // This rank's part of `whole` indices: nn::even_range().
+  nn::IndexRange own(std::int64_t whole) const { return nn::even_range(whole, size_, rank_); }
+
+  // The same ranks with the name of what they split, such as "blocks.3.mlp.down", for messages.
+  TensorRanks of(std::string layer) const;
+  const std::string& layer() const { return layer_; }
+
+ private:
+  comm::Group group_;
+  int rank_ = 0;
+  int size_ = 1;
+  std::string layer_;
+};
+
+}  // namespace trestle::tensor_parallel
