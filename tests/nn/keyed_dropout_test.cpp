@@ -38,15 +38,17 @@ TEST(KeyedDropout, KeysEachNumberByExampleAndElement) {
 TEST(KeyedDropout, DrawsMicroBatchesAndSlicesAlone) {
   const at::Tensor ones = at::ones({6, 8, 3});
   const auto draw = [&](std::int64_t micro_batch, std::int64_t example, const at::Tensor& x,
-                        std::int64_t first_element = 0) {
+                        const std::optional<DropoutSlice>& slice = {}) {
     const LayerRun run({.seed = 1, .step = 2, .micro_batch = micro_batch, .example = example}, 0);
-    return keyed_dropout(x, 0.5, true, first_element);
+    return keyed_dropout(x, 0.5, true, slice);
   };
   const at::Tensor whole = draw(0, 0, ones);
   EXPECT_TRUE(at::equal(draw(0, 0, ones.narrow(0, 0, 2)), whole.narrow(0, 0, 2)));
   EXPECT_TRUE(at::equal(draw(1, 2, ones.narrow(0, 2, 3)), whole.narrow(0, 2, 3)));
   EXPECT_TRUE(at::equal(draw(9, 5, ones.narrow(0, 5, 1)), whole.narrow(0, 5, 1)));
-  EXPECT_TRUE(at::equal(draw(0, 0, ones.narrow(1, 4, 4), 4 * 3), whole.narrow(1, 4, 4)));
+  EXPECT_TRUE(at::equal(draw(0, 0, ones.narrow(1, 4, 4), DropoutSlice{1, 4, 8}), whole.narrow(1, 4, 4)));
+  EXPECT_TRUE(at::equal(draw(1, 2, ones.narrow(0, 2, 3).narrow(2, 1, 2), DropoutSlice{2, 1, 3}),
+                        whole.narrow(0, 2, 3).narrow(2, 1, 2)));
   EXPECT_FALSE(at::equal(draw(0, 6, ones), whole));
 }
 
@@ -89,6 +91,8 @@ TEST(KeyedDropout, RefusesWhatIsNoProbability) {
   EXPECT_THROW(keyed_dropout(at::ones({2}), 1.5, true), UsageError);
   EXPECT_THROW(keyed_dropout(at::ones({2}), -0.1, true), UsageError);
   EXPECT_THROW(keyed_dropout(at::ones({}), 0.5, true), UsageError);
+  EXPECT_THROW(keyed_dropout(at::ones({2, 3}), 0.5, true, DropoutSlice{1, 6, 8}), UsageError);
+  EXPECT_THROW(keyed_dropout(at::ones({2, 3}), 0.5, true, DropoutSlice{0, 0, 8}), UsageError);
 }
 
 }  // namespace

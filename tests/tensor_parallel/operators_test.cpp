@@ -4,6 +4,7 @@
 #include <string>
 #include <type_traits>
 
+#include "tests/tensor_parallel/checks.h"
 #include "trestle/base/error.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/tensor_parallel/operators.h"
@@ -12,13 +13,12 @@ namespace trestle::tensor_parallel {
 namespace {
 
 using ::testing::HasSubstr;
+using trestle::testing::leaf, trestle::testing::refusal_of;
 
 // Rank r of 4 holds rows of r + 1: the sums of Megatron's tests are multiples of 10.
 at::Tensor of_rank(int rank, at::IntArrayRef sizes) {
   return torch::full(sizes, rank + 1.0, torch::kDouble);
 }
-
-at::Tensor leaf(const at::Tensor& x) { return x.detach().clone().requires_grad_(true); }
 
 void expect_equal(const at::Tensor& x, const at::Tensor& expected) {
   ASSERT_EQ(x.sizes(), expected.sizes());
@@ -242,16 +242,6 @@ TEST(Operators, WrongPairsDoNotCompile) {
   static_assert(!std::is_convertible_v<at::Tensor, Replicated>);
 }
 
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 // The classic silent bugs, with plain tensors between the operators.
 TEST(Operators, PlainTensorsOfWrongPairsAreRefused) {
   on_ranks(2, [](const TensorRanks& ranks) {
@@ -259,15 +249,15 @@ TEST(Operators, PlainTensorsOfWrongPairsAreRefused) {
     const at::Tensor shard = leaf(torch::ones({2, 2}));
     // Whole work behind gather_branched() or branch(): the gradient would be t times too large.
     const at::Tensor twice = gather_branched(ranks, Sharded(shard, 1, 4)).tensor.relu();
-    EXPECT_THAT(refusal([&] { Replicated{twice.mm(w)}; }), HasSubstr("cannot be Replicated"));
+    EXPECT_THAT(refusal_of([&] { Replicated{twice.mm(w)}; }), HasSubstr("cannot be Replicated"));
     const at::Tensor branched = branch(ranks, Replicated(x)).tensor;
-    EXPECT_THAT(refusal([&] { Replicated{branched.mm(w) + x}; }),
+    EXPECT_THAT(refusal_of([&] { Replicated{branched.mm(w) + x}; }),
                 HasSubstr("of which each rank has a part of the gradient"));
     // A part of the work behind gather() or reduce(): each rank would miss the others' terms.
     const at::Tensor gathered = gather(ranks, Sharded(shard, 1, 4)).tensor.relu();
-    EXPECT_THAT(refusal([&] { Sharded(gathered.mm(w), 1, 8); }), HasSubstr("cannot be Sharded"));
+    EXPECT_THAT(refusal_of([&] { Sharded(gathered.mm(w), 1, 8); }), HasSubstr("cannot be Sharded"));
     const at::Tensor reduced = reduce(ranks, Partial(x * 2)).tensor;
-    EXPECT_THAT(refusal([&] { Partial{reduced.mm(w)}; }), HasSubstr("gather_branched()"));
+    EXPECT_THAT(refusal_of([&] { Partial{reduced.mm(w)}; }), HasSubstr("gather_branched()"));
     // The right pairs.
     const Sharded h(branch(ranks, Replicated(reduced)).tensor.mm(w), 1, 8);
     EXPECT_NO_THROW(Replicated{reduced + reduce(ranks, Partial(h.tensor.mm(w))).tensor});
@@ -278,15 +268,15 @@ TEST(Operators, RefuseShardsOfAnotherSizeAndDimensionsThatDoNotExist) {
   on_ranks(2, [](const TensorRanks& ranks) {
     const at::Tensor x = torch::ones({2, 3});
     EXPECT_THAT(
-        refusal([&] { gather(ranks, Sharded(x, 1, 8)); }),
+        refusal_of([&] { gather(ranks, Sharded(x, 1, 8)); }),
         HasSubstr("of 2 tensor ranks holds 4 of 8 indices of dimension 1; its tensor has 3"));
-    EXPECT_THAT(refusal([&] { scatter(ranks, Replicated(x), 2); }),
+    EXPECT_THAT(refusal_of([&] { scatter(ranks, Replicated(x), 2); }),
                 HasSubstr("has no dimension 2"));
-    EXPECT_THAT(refusal([&] { exchange(ranks, Sharded(x, 1, 6), -1); }),
+    EXPECT_THAT(refusal_of([&] { exchange(ranks, Sharded(x, 1, 6), -1); }),
                 HasSubstr("to the same one"));
   });
-  EXPECT_THAT(refusal([] { TensorRanks{comm::Group()}; }), HasSubstr("need a group"));
-  EXPECT_THAT(refusal([] { TensorRanks::on_paper(2, 2); }), HasSubstr("no tensor rank 2 of 2"));
+  EXPECT_THAT(refusal_of([] { TensorRanks{comm::Group()}; }), HasSubstr("need a group"));
+  EXPECT_THAT(refusal_of([] { TensorRanks::on_paper(2, 2); }), HasSubstr("no tensor rank 2 of 2"));
 }
 
 // Nothing is sent on paper, and all shapes are those of a rank.

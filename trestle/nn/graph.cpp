@@ -90,6 +90,14 @@ Values run_layer(const Graph& graph, int index, const Values& arguments, const R
   }
 }
 
+ParameterSlices slices_of(const Graph& graph) {
+  ParameterSlices all;
+  for (const Layer& layer : graph.layers)
+    for (const auto& [name, slice] : layer.parameter_slices())
+      all.emplace(layer.name + "." + name, slice);
+  return all;
+}
+
 std::pair<int, std::string> owner_of(const Graph& graph, const ParameterTie& tie) {
   std::pair<int, std::string> root{tie.owner, tie.owner_parameter};
   for (bool moved = true; moved;) {

@@ -68,6 +68,9 @@ struct Graph {
   std::vector<ParameterTie> ties = {};
 };
 
+// The parameters of which this rank holds a slice, under the model's names. Creates all layers.
+ParameterSlices slices_of(const Graph& graph);
+
 // Throws UsageError that lists every mistake of a graph by name: an edge from or to a missing layer
 // or from a later layer, an argument without a value or with two, more values than arguments, an
 // output that does not exist, one name for two layers, the same module twice, a parameter shared by

@@ -34,6 +34,19 @@ std::vector<at::Tensor> Layer::parameters() const { return without_names(named_p
 
 std::vector<at::Tensor> Layer::buffers() const { return without_names(named_buffers()); }
 
+ParameterSlices Layer::parameter_slices() const {
+  ParameterSlices all;
+  if (!module) return all;
+  for (const auto& part : module->named_modules("", /*include_self=*/true)) {
+    const auto* const sliced = dynamic_cast<const SlicedParameters*>(part.value().get());
+    if (sliced == nullptr) continue;
+    for (const auto& [name, slice] : sliced->parameter_slices())
+      all.emplace(part.key().empty() ? name : part.key() + "." + name, slice);
+  }
+  for (const std::string& tied : module.tied_parameters()) all.erase(tied);
+  return all;
+}
+
 void Layer::to(at::Device device) const {
   if (!module) return;
   module->to(device);

@@ -9,6 +9,7 @@
 
 #include "trestle/device/named_tensors.h"
 #include "trestle/nn/lazy_module.h"
+#include "trestle/nn/parameter_slice.h"
 #include "trestle/nn/value.h"
 
 namespace trestle::nn {
@@ -29,6 +30,8 @@ struct Layer {
   NamedTensors named_buffers() const;
   std::vector<at::Tensor> parameters() const;
   std::vector<at::Tensor> buffers() const;
+  // Of the parameters of which this rank holds a slice. Creates the module if necessary.
+  ParameterSlices parameter_slices() const;
   // Moves parameters with their gradients, and buffers, in place: each remains the same tensor
   // object.
   void to(at::Device device) const;

@@ -13,6 +13,7 @@
 #include "trestle/base/text.h"
 #include "trestle/tensor_parallel/collectives.h"
 #include "trestle/tensor_parallel/held_ranks.h"
+#include "trestle/tensor_parallel/node_layout.h"
 
 namespace trestle::tensor_parallel {
 
@@ -157,31 +158,28 @@ bool is_node_of(const Node& node) {
   return dynamic_cast<const torch::autograd::CppNode<Function>*>(&node) != nullptr;
 }
 
-bool makes_branched(const Node& node) {
-  return is_node_of<Branch>(node) || is_node_of<GatherBranched>(node);
+NodeLayout layout_of(const Node& node) {
+  if (is_node_of<Branch>(node) || is_node_of<GatherBranched>(node) ||
+      is_node_of<BranchParameters>(node))
+    return NodeLayout::Branched;
+  if (is_node_of<ReducePartial>(node) || is_node_of<GatherReplicated>(node))
+    return NodeLayout::Replicated;
+  if (is_node_of<Scatter>(node) || is_node_of<ReduceScatter>(node) || is_node_of<Exchange>(node))
+    return NodeLayout::Other;
+  return layout_of_product(node);
 }
 
-bool makes_replicated(const Node& node) {
-  return is_node_of<ReducePartial>(node) || is_node_of<GatherReplicated>(node);
-}
-
-bool is_operator(const Node& node) {
-  return makes_branched(node) || makes_replicated(node) || is_node_of<Scatter>(node) ||
-         is_node_of<ReduceScatter>(node) || is_node_of<Exchange>(node);
-}
-
-// Whether x was computed from the output of an operator that `is_wrong`, with no other operator on
-// the way.
-template <class IsWrong>
-bool comes_from(const at::Tensor& x, const IsWrong& is_wrong) {
+// Whether x was computed from a tensor of this layout, with no other layout on the way.
+bool comes_from(const at::Tensor& x, NodeLayout wrong) {
   if (!x.defined() || !x.grad_fn()) return false;
   std::vector<Node*> waiting = {x.grad_fn().get()};
   std::unordered_set<Node*> seen = {waiting.front()};
   while (!waiting.empty()) {
     Node* const node = waiting.back();
     waiting.pop_back();
-    if (is_wrong(*node)) return true;
-    if (is_operator(*node)) continue;
+    const NodeLayout layout = layout_of(*node);
+    if (layout == wrong) return true;
+    if (layout != NodeLayout::None) continue;
     for (const auto& edge : node->next_edges())
       if (edge.is_valid() && seen.insert(edge.function.get()).second)
         waiting.push_back(edge.function.get());
@@ -190,7 +188,7 @@ bool comes_from(const at::Tensor& x, const IsWrong& is_wrong) {
 }
 
 void refuse_unreduced(const at::Tensor& x) {
-  if (!comes_from(x, makes_branched)) return;
+  if (!comes_from(x, NodeLayout::Branched)) return;
   throw UsageError(
       "a tensor cannot be Replicated: it was computed from a Branched one, of which each rank has "
       "a part of the gradient, and not reduced or gathered since",
@@ -199,7 +197,7 @@ void refuse_unreduced(const at::Tensor& x) {
 }
 
 void refuse_unbranched(const at::Tensor& x, const char* type) {
-  if (!comes_from(x, makes_replicated)) return;
+  if (!comes_from(x, NodeLayout::Replicated)) return;
   throw UsageError(
       text("a tensor cannot be ", type,
            ": it was computed from a Replicated one, whose gradient must be whole on every rank, "

@@ -60,11 +60,12 @@ at::Tensor masked_weights(const at::Tensor& scores, const at::Tensor& mask) {
 }
 
 at::Tensor written(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                   const at::Tensor& mask, double dropout) {
+                   const at::Tensor& mask, const AttendOptions& options) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   const at::Tensor scores = at::matmul(q * scale, k.transpose(-2, -1)).to(at::kFloat);
   at::Tensor weights = masked_weights(scores, mask);
-  if (dropout > 0) weights = nn::keyed_dropout(weights, dropout, /*training=*/true);
+  if (options.dropout > 0)
+    weights = nn::keyed_dropout(weights, options.dropout, /*training=*/true, options.heads);
   return at::matmul(weights.to(v.scalar_type()), v);
 }
 
@@ -115,7 +116,7 @@ at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::T
   at::Tensor mask = options.mask;
   if (options.core == AttentionCore::Written) {
     if (!mask.defined()) mask = causal_mask(count, all, queries);
-    return written(queries, k, v, mask, options.dropout);
+    return written(queries, k, v, mask, options);
   }
   if (!mask.defined() && !whole && count > 1) mask = causal_mask(count, all, queries);
   return fused(queries, k, v, mask, whole);

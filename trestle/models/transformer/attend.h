@@ -4,8 +4,11 @@
 #include <c10/core/DeviceType.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "trestle/nn/keyed_dropout.h"
 
 // The core of attention: softmax(q k^T / sqrt(head_size)) v, causal.
 namespace trestle::models {
@@ -30,6 +33,8 @@ struct AttendOptions {
   // -infinity. Undefined: all keys up to the query's own position, where the queries are the last
   // positions of the keys.
   at::Tensor mask = {};
+  // With dropout: which heads of how many these are (dimension 1), if other ranks have the rest.
+  std::optional<nn::DropoutSlice> heads = {};
 };
 
 // Queries [N, heads, T, head_size], keys and values [N, kv_heads, S, head_size] with S >= T and

@@ -31,11 +31,15 @@ struct KeyValueCache {
 
 // Self-attention: queries, keys and values by one projection "qkv" with the parts q, k and v; the
 // core (attend.h); the projection "out".
+//
+// Tensor ranks divide the heads. With fewer kv_heads than ranks, each rank computes an equal share
+// of the columns of all keys and values, gathers them, and uses those of its own queries' head.
 struct AttentionImpl : torch::nn::Module {
   AttentionImpl(const TransformerConfig& config, AttentionCore core, const LowRankOptions& adapters,
-                const Drawn& drawn, double out_deviation);
+                const Drawn& drawn, double out_deviation, const TensorSplit& tensor = {});
 
-  // x [N, T, width]; places as for document_mask(), or undefined.
+  // x [N, T, width]; places as for document_mask(), or undefined. With shards of the tokens as for
+  // BlockImpl::forward().
   at::Tensor forward(const at::Tensor& x, const at::Tensor& places);
 
   // The rotation at positions [N, T] or [T], on their device; undefined tensors for Gpt2. It is the
@@ -57,8 +61,12 @@ struct AttentionImpl : torch::nn::Module {
   struct Heads {
     at::Tensor queries, keys, values;  // [N, heads, T, head_size]
   };
-  Heads heads_of(const at::Tensor& x, const Rotation& rotation);
-  at::Tensor joined(const at::Tensor& attended);
+  Heads heads_of(const at::Tensor& x, const Rotation& rotation, std::int64_t tokens);
+  at::Tensor joined(const at::Tensor& attended, std::int64_t tokens);
+  bool gathers_keys() const;
+  at::Tensor with_gathered_keys(const at::Tensor& own);
+
+  TensorSplit tensor_;
 
   std::mutex moving_;  // of the frequencies to another device
 };

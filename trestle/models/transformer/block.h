@@ -15,9 +15,10 @@ namespace trestle::models {
 // One block: x + attention(norm(x)), then the same with the MLP. Both sums stay in x's dtype.
 struct BlockImpl : torch::nn::Module {
   BlockImpl(const TransformerConfig& config, AttentionCore core, const LowRankOptions& adapters,
-            const Drawn& drawn, at::ScalarType norm_type);
+            const Drawn& drawn, at::ScalarType norm_type, const TensorSplit& tensor = {});
 
   // x [N, T, width]; places int64 [N, T] of packed documents or padding (document_mask()), or none.
+  // With shards of the tokens, x has this rank's, and places [0, T] stand for none.
   // With a `cache` and no places: extend() behind it.
   at::Tensor forward(const at::Tensor& x, std::optional<at::Tensor> places);
 
@@ -26,6 +27,7 @@ struct BlockImpl : torch::nn::Module {
                     KeyValueCache& cache);
 
   double dropout;
+  TensorSplit tensor;
   Norm attention_norm = nullptr;
   Attention attention = nullptr;
   Norm mlp_norm = nullptr;

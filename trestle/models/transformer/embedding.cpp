@@ -2,10 +2,13 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/nn/draw.h"
 #include "trestle/nn/keyed_dropout.h"
+#include "trestle/tensor_parallel/operators.h"
 
 namespace trestle::models {
 
@@ -43,19 +46,53 @@ void check_places(const at::Tensor& places, std::int64_t context) {
 }  // namespace
 
 TokenEmbeddingImpl::TokenEmbeddingImpl(const TransformerConfig& given, const Drawn& drawn,
-                                       at::ScalarType output)
-    : config(given), type(output), follows_weights(output == drawn.type) {
-  tokens = register_parameter("tokens", draw_table(drawn, "tokens", config));
+                                       at::ScalarType output, const TensorSplit& split)
+    : config(given),
+      tensor(split.of("embed")),
+      rows(tensor.ranks.own(table_rows(given))),
+      type(output),
+      follows_weights(output == drawn.type) {
+  tokens = register_parameter("tokens", draw_table(drawn, "tokens", config, rows));
   if (config.style != TransformerConfig::Style::Gpt2) return;
   positions = register_parameter(
       "positions",
-      draw_normal(drawn, "positions", {config.context, config.width}, config.initial_deviation));
+      draw_normal(drawn, "positions", nn::whole_parameter({config.context, config.width}),
+                  config.initial_deviation));
+}
+
+nn::ParameterSlices TokenEmbeddingImpl::parameter_slices() const {
+  if (tensor.ranks.alone()) return {};
+  return {
+      {"tokens", {.whole = {table_rows(config), config.width}, .dimension = 0, .ranges = {rows}}}};
+}
+
+// The vectors of the ids in this rank's rows, and 0 for other ids: a term of the sum over ranks,
+// which is exact.
+at::Tensor TokenEmbeddingImpl::looked_up(const at::Tensor& ids) {
+  const at::ScalarType to = follows_weights ? tokens.scalar_type() : type;
+  if (tensor.ranks.alone()) return at::embedding(tokens, ids).to(to);
+  const at::Tensor row = ids - rows.begin;
+  const at::Tensor elsewhere = (row < 0).logical_or(row >= rows.size);
+  return at::embedding(tokens, row.masked_fill(elsewhere, 0))
+      .masked_fill(elsewhere.unsqueeze(-1), 0)
+      .to(to);
 }
 
 at::Tensor TokenEmbeddingImpl::at(const at::Tensor& ids, const at::Tensor& positions_of_ids) {
-  const at::ScalarType to = follows_weights ? tokens.scalar_type() : type;
-  const at::Tensor x = at::embedding(tokens, ids).to(to);
-  return positions.defined() ? x + at::embedding(positions, positions_of_ids).to(to) : x;
+  using tensor_parallel::Partial, tensor_parallel::reduce;
+  const at::Tensor x = reduce(tensor.ranks, Partial(looked_up(ids))).tensor;
+  return positions.defined() ? x + at::embedding(positions, positions_of_ids).to(x.scalar_type())
+                             : x;
+}
+
+// Learned positions are added before the tokens are divided, so that each rank has their whole
+// gradient.
+at::Tensor TokenEmbeddingImpl::on_shards(const at::Tensor& ids,
+                                         const at::Tensor& positions_of_ids) {
+  using tensor_parallel::Partial, tensor_parallel::Replicated;
+  if (positions.defined())
+    return tensor_parallel::scatter(tensor.ranks, Replicated(at(ids, positions_of_ids)), 1).tensor;
+  return tensor_parallel::reduce_scatter(tensor.ranks, Partial(looked_up(ids)), 1).tensor;
 }
 
 std::tuple<at::Tensor, at::Tensor> TokenEmbeddingImpl::forward(const at::Tensor& given) {
@@ -77,8 +114,15 @@ std::tuple<at::Tensor, at::Tensor> TokenEmbeddingImpl::forward(const at::Tensor&
         text("a transformer takes rows with tokens; got int64 [", join(given.sizes(), ", "), "]"));
   check_ids(ids, config.vocabulary);
   if (placed) check_places(places, config.context);
-  const at::Tensor x =
-      at(ids, placed ? places.clamp_min(0) : at::arange(first, end, ids.options()));
+  const at::Tensor positions_of_ids =
+      placed ? places.clamp_min(0) : at::arange(first, end, ids.options());
+  if (tensor.shards_tokens() && !tokens_so_far) {
+    const at::Tensor own =
+        nn::keyed_dropout(on_shards(ids, positions_of_ids), config.dropout.embedding, is_training(),
+                          tensor.dropout_slice(ids.size(1)));
+    return {own, placed ? places : at::empty({0, ids.size(1)}, ids.options())};
+  }
+  const at::Tensor x = at(ids, positions_of_ids);
   if (!placed && tokens_so_far) tokens_so_far = end;
   return {nn::keyed_dropout(x, config.dropout.embedding, is_training()), places};
 }

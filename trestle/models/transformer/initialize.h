@@ -6,6 +6,7 @@
 #include <string>
 
 #include "trestle/models/transformer/config.h"
+#include "trestle/nn/parameter_slice.h"
 
 // Initial weights that are drawn by index, so that a rank can draw its slice alone.
 namespace trestle::models {
@@ -27,17 +28,18 @@ struct Drawn {
   Drawn of(const std::string& name) const { return {seed, module + "." + name, weights, type}; }
 };
 
-// A parameter [sizes] on the CPU: element i, counted in the order of a contiguous tensor,
-// is `deviation` times number i of CounterRandom(drawn.seed, "<module>.<name>").
-at::Tensor draw_normal(const Drawn& drawn, const std::string& name, at::IntArrayRef sizes,
+// A slice of a parameter on the CPU: element i of the whole one, counted in the order of a
+// contiguous tensor, is `deviation` times number i of CounterRandom(drawn.seed, "<module>.<name>").
+at::Tensor draw_normal(const Drawn& drawn, const std::string& name, const nn::ParameterSlice& slice,
                        double deviation);
 
 // The same for uniform numbers from -bound to bound.
-at::Tensor draw_uniform(const Drawn& drawn, const std::string& name, at::IntArrayRef sizes,
-                        double bound);
+at::Tensor draw_uniform(const Drawn& drawn, const std::string& name,
+                        const nn::ParameterSlice& slice, double bound);
 
-// A table of the vocabulary [table_rows(config), config.width]: normal with the config's deviation,
-// and zeros in the padded rows.
-at::Tensor draw_table(const Drawn& drawn, const std::string& name, const TransformerConfig& config);
+// Some rows of a table of the vocabulary [table_rows(config), config.width]: normal with the
+// config's deviation, and zeros in the padded rows.
+at::Tensor draw_table(const Drawn& drawn, const std::string& name, const TransformerConfig& config,
+                      const nn::IndexRange& rows);
 
 }  // namespace trestle::models

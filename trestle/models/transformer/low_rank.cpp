@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "trestle/models/transformer/product.h"
+#include "trestle/nn/draw.h"
 #include "trestle/nn/keyed_dropout.h"
 
 namespace trestle::models {
@@ -15,7 +16,7 @@ LowRankImpl::LowRankImpl(const LowRankOptions& options, std::int64_t inputs, std
     : scale(options.alpha / static_cast<double>(options.rank)), dropout(options.dropout) {
   // PEFT's: kaiming_uniform_ with a = sqrt(5), which is uniform in +-1 / sqrt(inputs).
   const Drawn exact{drawn.seed, drawn.module, drawn.weights};  // fp32
-  a = register_parameter("a", draw_uniform(exact, "a", {options.rank, inputs},
+  a = register_parameter("a", draw_uniform(exact, "a", nn::whole_parameter({options.rank, inputs}),
                                            1 / std::sqrt(static_cast<double>(inputs))));
   b = register_parameter("b", at::zeros({rows, options.rank}));
 }

@@ -15,9 +15,10 @@ namespace trestle::models {
 // are one weight "gate_up" with the parts gate and up.
 struct MlpImpl : torch::nn::Module {
   MlpImpl(const TransformerConfig& config, const LowRankOptions& adapters, const Drawn& drawn,
-          double down_deviation);
+          double down_deviation, const TensorSplit& tensor = {});
 
-  at::Tensor forward(const at::Tensor& x);
+  // `tokens` as for ProjectionImpl::forward().
+  at::Tensor forward(const at::Tensor& x, std::int64_t tokens = 0);
 
   TransformerConfig config;
   Projection up = nullptr;  // registered as "up", or as "gate_up" for Llama

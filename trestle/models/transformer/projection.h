@@ -11,12 +11,14 @@
 #include "trestle/models/transformer/int8_rows.h"
 #include "trestle/models/transformer/low_rank.h"
 #include "trestle/models/transformer/product.h"
+#include "trestle/models/transformer/tensor_split.h"
+#include "trestle/nn/parameter_slice.h"
 
 namespace trestle::models {
 
 // A range of a projection's rows that has a meaning of its own, such as the queries of a fused
 // projection of queries, keys and values. `heads` is the number of heads that share its rows
-// equally, 1 for rows without heads. A split over tensor ranks divides each part by its heads.
+// equally, 1 for rows without heads. A split over tensor ranks divides the rows of each part.
 struct ProjectionPart {
   std::string name;
   std::int64_t rows = 0;
@@ -26,43 +28,63 @@ struct ProjectionPart {
 
 enum class Bias { None, Added };
 
+// What the tensor ranks divide.
+enum class ProjectionSplit {
+  None,
+  Columns,  // the rows of each part, and with them the columns of the output
+  Rows,     // the inputs; the outputs of all ranks are added up
+};
+
 struct ProjectionOptions {
   std::int64_t inputs = 0;
   std::vector<ProjectionPart> parts;  // of the weight's rows, in their order
   std::string target = {};            // of an adapter for all rows together
   Bias bias = Bias::Added;
   // Adapters for the targets that it names. Then weight and bias are frozen.
-  LowRankOptions adapters = {};
+  LowRankOptions adapters = {};  // not with a split
+  ProjectionSplit split = ProjectionSplit::None;
+  TensorSplit tensor = {};
 };
 
 // x [..., inputs] times the transposed weight, plus a bias: [..., rows]. Several projections of one
 // input are one weight with named parts, because one large product is faster than several small
 // ones. An adapter is registered as "lora_<part>", or as "lora" for all rows.
-struct ProjectionImpl : torch::nn::Module {
+//
+// A rank of several holds nn::even_range()s of the split dimension, draws them alone, and returns
+// its columns, or the sum of all ranks.
+struct ProjectionImpl : torch::nn::Module, nn::SlicedParameters {
   // The weight is normal with this deviation (initialize.h); the bias is 0. With the type int8 the
   // drawn weight is rounded (int8_rows.h) and frozen, and the bias is fp32.
   ProjectionImpl(ProjectionOptions options, const Drawn& drawn, double deviation);
 
-  at::Tensor forward(const at::Tensor& x);
+  // `tokens` are those of a row on all ranks together, if x or the output is a shard of the tokens;
+  // otherwise 0.
+  at::Tensor forward(const at::Tensor& x, std::int64_t tokens = 0);
+
+  nn::ParameterSlices parameter_slices() const override;
 
   // Replaces int8 rows by the fp32 matrix that they stand for; the parameter "scales" is gone then.
   void dequantise();
 
-  ProjectionOptions options;
-  at::Tensor weight;  // [rows, inputs]
-  at::Tensor scales;  // [rows]; undefined unless the weight is int8
-  at::Tensor bias;    // [rows]; undefined without a bias
+  ProjectionOptions options;               // of the whole projection
+  std::vector<nn::IndexRange> parts = {};  // of this rank, in the rows of `weight`
+  at::Tensor weight;                       // [rows, inputs], of this rank
+  at::Tensor scales;                       // [rows]; undefined unless the weight is int8
+  at::Tensor bias;                         // [rows]; undefined without a bias
 
   struct Adapter {
-    std::int64_t first = 0, rows = 0;  // of the weight's rows
+    std::int64_t first = 0, rows = 0;  // of the weight's rows on this rank
     LowRank added = nullptr;
   };
   std::vector<Adapter> adapters;
 
  private:
+  bool divides(ProjectionSplit what) const;
+  nn::ParameterSlice slice() const;
   void make_weight(const Drawn& drawn, double deviation);
-  void adapt(const std::string& target, const std::string& name, std::int64_t first,
-             std::int64_t rows, const Drawn& drawn);
+  void adapt(const std::string& target, const std::string& name, const nn::IndexRange& rows,
+             const Drawn& drawn);
+  at::Tensor whole(const at::Tensor& x);
 };
 TORCH_MODULE(Projection);
 

@@ -20,7 +20,34 @@ std::vector<std::string> adapter_targets(const TransformerConfig& config) {
   return {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
 }
 
+std::vector<int> tensor_sizes(const TransformerConfig& config, int most) {
+  std::vector<int> sizes;
+  for (int size = 1; size <= most; ++size)
+    if (config.heads % size == 0 && (config.kv_heads % size == 0 || size % config.kv_heads == 0) &&
+        config.mlp >= size && table_rows(config) >= size)
+      sizes.push_back(size);
+  return sizes;
+}
+
 namespace {
+
+void check_split(const TransformerConfig& config, const TransformerOptions& options,
+                 std::vector<std::string>* faults) {
+  const int size = options.tensor.ranks.size();
+  if (size == 1 || config.heads < 1 || config.kv_heads < 1) return;
+  const std::vector<int> legal =
+      tensor_sizes(config, static_cast<int>(std::min<std::int64_t>(config.heads, 1024)));
+  if (std::find(legal.begin(), legal.end(), size) == legal.end())
+    faults->push_back(text(config.heads, " heads, ", config.kv_heads,
+                           " of keys and values, an MLP of ", config.mlp, " and ",
+                           table_rows(config), " rows of the vocabulary cannot be split over ",
+                           size, " tensor ranks, but over ", join(legal, ", ")));
+  if (options.adapters.any())
+    faults->push_back("a model with adapters cannot be split over tensor ranks");
+  if (options.frozen_type != FrozenType::Float32)
+    faults->push_back(
+        "a model with frozen bf16 or int8 matrices cannot be split over tensor ranks");
+}
 
 void check(const TransformerConfig& config, const TransformerOptions& options) {
   std::vector<std::string> faults;
@@ -52,6 +79,7 @@ void check(const TransformerConfig& config, const TransformerOptions& options) {
   if (config.dropout.attention > 0 && options.attention == AttentionCore::Fused)
     faults.push_back(text("attention dropout of ", config.dropout.attention,
                           " needs attention = \"written\": the fused kernel has no dropout"));
+  check_split(config, options, &faults);
   const LowRankOptions& adapters = options.adapters;
   if (adapters.rank < 0) faults.push_back(text("an adapter's rank of ", adapters.rank));
   if (adapters.any()) {
@@ -90,7 +118,8 @@ nn::Layers transformer(const TransformerConfig& config, const TransformerOptions
   nn::Layers net(nn::Seed{options.seed});
   net.add("embed",
           [=] {
-            return frozen_if(weights, TokenEmbedding(config, drawn("embed", tables), options.type));
+            return frozen_if(weights, TokenEmbedding(config, drawn("embed", tables), options.type,
+                                                     options.tensor));
           })
       .keep_output("places", 1)
       .pass_on({0});
@@ -99,7 +128,7 @@ nn::Layers transformer(const TransformerConfig& config, const TransformerOptions
     net.add(name,
             [=] {
               Block block(config, options.attention, options.adapters, drawn(name, of_blocks),
-                          options.type);
+                          options.type, options.tensor);
               if (!options.adapters.any()) return frozen_if(weights, block);
               frozen_if(weights, block->attention_norm);
               frozen_if(weights, block->mlp_norm);
@@ -107,8 +136,13 @@ nn::Layers transformer(const TransformerConfig& config, const TransformerOptions
             })
         .take("places");
   }
-  net.add("norm", [=] { return frozen_if(weights, Norm(config, options.type)); });
-  net.add("head", [=] { return frozen_if(weights, Head(config, drawn("head", tables))); });
+  net.add("norm", [=] {
+    return frozen_if(weights, Norm(config, options.type, options.tensor.of("norm")));
+  });
+  auto head = net.add("head", [=] {
+    return frozen_if(weights, Head(config, drawn("head", tables), options.tensor, options.scores));
+  });
+  if (options.tensor.shards_tokens()) head.take("places");
   if (config.tied_head) net.tie("head.weight", "embed.tokens", &HeadImpl::weight);
   return net;
 }

@@ -8,6 +8,7 @@
 #include "trestle/models/transformer/config.h"
 #include "trestle/models/transformer/initialize.h"
 #include "trestle/models/transformer/low_rank.h"
+#include "trestle/models/transformer/tensor_split.h"
 #include "trestle/nn/layers.h"
 
 // GPT-2 (Radford et al. 2019) and Llama (Touvron et al. 2023) style language models.
@@ -28,6 +29,16 @@ struct TransformerOptions {
   // The type of the matrices that are not trained. Another one than Float32 freezes all of them,
   // also without adapters: a model that writes text from int8 weights.
   FrozenType frozen_type = FrozenType::Float32;
+  // Splits each layer over tensor ranks (Shoeybi et al. 2019): heads, the inner width of the MLP
+  // and the rows of the vocabulary's tables. Each rank makes its slices alone, with the bits of the
+  // unsplit model; layers.h's graph() has their places (nn::slices_of()). All ranks run the same
+  // batches.
+  //
+  //   trestle::DeviceMesh mesh(world, {{"tensor", 2}});
+  //   auto net = trestle::models::transformer(
+  //       config, {.tensor = {.ranks = trestle::tensor_parallel::TensorRanks(mesh)}});
+  TensorSplit tensor = {};
+  SplitScores scores = SplitScores::Joined;
 };
 
 // The layers "embed", "blocks.0" to "blocks.<layers - 1>", "norm" and "head". With a tied head,
@@ -42,6 +53,10 @@ struct TransformerOptions {
 // Throws UsageError for sizes below 1, heads that kv_heads do not divide, an odd head size with
 // rotary positions, and attention dropout with a core that has none.
 nn::Layers transformer(const TransformerConfig& config, const TransformerOptions& options = {});
+
+// The numbers of tensor ranks, up to `most`, that a model of this config can be split over: they
+// divide its heads, and divide kv_heads or are a multiple of them.
+std::vector<int> tensor_sizes(const TransformerConfig& config, int most);
 
 // The parts that may have adapters: LowRankOptions::targets.
 std::vector<std::string> adapter_targets(const TransformerConfig& config);
