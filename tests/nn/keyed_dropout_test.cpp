@@ -46,7 +46,8 @@ TEST(KeyedDropout, DrawsMicroBatchesAndSlicesAlone) {
   EXPECT_TRUE(at::equal(draw(0, 0, ones.narrow(0, 0, 2)), whole.narrow(0, 0, 2)));
   EXPECT_TRUE(at::equal(draw(1, 2, ones.narrow(0, 2, 3)), whole.narrow(0, 2, 3)));
   EXPECT_TRUE(at::equal(draw(9, 5, ones.narrow(0, 5, 1)), whole.narrow(0, 5, 1)));
-  EXPECT_TRUE(at::equal(draw(0, 0, ones.narrow(1, 4, 4), DropoutSlice{1, 4, 8}), whole.narrow(1, 4, 4)));
+  EXPECT_TRUE(
+      at::equal(draw(0, 0, ones.narrow(1, 4, 4), DropoutSlice{1, 4, 8}), whole.narrow(1, 4, 4)));
   EXPECT_TRUE(at::equal(draw(1, 2, ones.narrow(0, 2, 3).narrow(2, 1, 2), DropoutSlice{2, 1, 3}),
                         whole.narrow(0, 2, 3).narrow(2, 1, 2)));
   EXPECT_FALSE(at::equal(draw(0, 6, ones), whole));

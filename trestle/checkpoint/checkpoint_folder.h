@@ -13,6 +13,7 @@
 #include "trestle/checkpoint/files/is_checkpoint.h"
 #include "trestle/checkpoint/files/save_ranks.h"
 #include "trestle/checkpoint/padded_rows.h"
+#include "trestle/checkpoint/rank_slices.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/device/named_tensors.h"
 
@@ -84,8 +85,10 @@ class CheckpointFolder {
   // another size.
   //
   // The tensors of `padding` that are saved without their padding are read as if they had been
-  // saved with it: shapes are those of the model, and the padded rows are zeros.
-  explicit CheckpointFolder(const std::filesystem::path& folder, const PaddedRows& padding = {});
+  // saved with it: shapes are those of the model, and the padded rows are zeros. The tensors of
+  // `slices` are read as if the rank's slices had been saved: shapes and boxes are theirs.
+  explicit CheckpointFolder(const std::filesystem::path& folder, const PaddedRows& padding = {},
+                            const nn::ParameterSlices& slices = {});
 
   const std::filesystem::path& path() const;
   const std::string& state() const;  // JSON
@@ -125,9 +128,14 @@ class CheckpointFolder {
 void write_as_one_file(const CheckpointFolder& folder, const std::filesystem::path& path,
                        const std::map<std::string, std::string>& metadata = {});
 
-// write_tensors() over ranks: each rank passes its tensors, and the file holds all of them. All
-// ranks call it with one path on a shared file system; meanwhile the shards are in "<path>.parts".
-// If one rank fails, all ranks throw, as in write_checkpoint(), and the old file remains.
+// write_tensors() over ranks: each rank passes its tensors or boxes, and the file holds all of
+// them. All ranks call it with one path on a shared file system; meanwhile the shards are in
+// "<path>.parts". If one rank fails, all ranks throw, as in write_checkpoint(), and the old file
+// remains.
+void write_tensors_over_ranks(const std::filesystem::path& path,
+                              const std::vector<TensorShard>& tensors,
+                              const std::map<std::string, std::string>& metadata,
+                              const SaveRanks& ranks);
 void write_tensors_over_ranks(const std::filesystem::path& path, const NamedTensors& tensors,
                               const std::map<std::string, std::string>& metadata,
                               const SaveRanks& ranks);

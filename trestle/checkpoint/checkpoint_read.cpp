@@ -141,6 +141,8 @@ struct CheckpointFolder::Content {
   std::map<std::string, std::vector<StoredTensor>> tensors;
   std::map<std::string, std::unordered_map<std::string, const IndexedTensor*>> by_name;
   PaddedRows padding;
+  nn::ParameterSlices slices;
+  std::unordered_map<const IndexedTensor*, const nn::ParameterSlice*> sliced;
   mutable VerifiedRecords verified;
 
   // The files then have fewer rows than the tensors.
@@ -151,6 +153,24 @@ struct CheckpointFolder::Content {
         if (rows && !tensor.shape.empty() && tensor.shape[0] == rows->saved)
           tensor.shape[0] = rows->in_model;
       }
+  }
+
+  // The tensors then have the shapes of this rank's slices. After add_padding().
+  void add_slices() {
+    for (auto& [group, all] : index.groups)
+      for (IndexedTensor& tensor : all) {
+        const nn::ParameterSlice* const slice = find_slice(slices, tensor.name);
+        if (slice == nullptr || tensor.shape != slice->whole) continue;
+        tensor.shape = slice->shape();
+        sliced.emplace(&tensor, slice);
+      }
+  }
+
+  // The boxes of the saved tensor that a box of this rank's tensor consists of.
+  std::vector<SlicedBox> saved_boxes(const IndexedTensor& tensor, const Box& own) const {
+    const auto found = sliced.find(&tensor);
+    if (found == sliced.end()) return {{own, own}};
+    return in_whole_tensor(own, *found->second);
   }
 
   // A tensor to be filled with what the files have.
@@ -190,12 +210,15 @@ struct CheckpointFolder::Content {
   }
 };
 
-CheckpointFolder::CheckpointFolder(const fs::path& folder, const PaddedRows& padding) {
+CheckpointFolder::CheckpointFolder(const fs::path& folder, const PaddedRows& padding,
+                                   const nn::ParameterSlices& slices) {
   auto content = std::make_shared<Content>();
   content->path = files_folder(whole_folder(folder));
   content->index = read_index(content->path);
   content->padding = padding;
+  content->slices = slices;
   content->add_padding();
+  content->add_slices();
   for (const auto& [group, tensors] : content->index.groups)
     for (const IndexedTensor& tensor : tensors) {
       content->tensors[group].push_back({tensor.name, scalar_type(tensor.dtype), tensor.shape});
@@ -255,12 +278,15 @@ void CheckpointFolder::fill(const std::string& group, const std::vector<Wanted>&
   std::map<std::string, std::vector<BoxRead>> by_file;
   for (const Wanted& one : wanted) {
     const IndexedTensor& tensor = *content_->find(group, one.name);
-    const Box whole{one.offset.empty() ? Sizes(tensor.shape.size(), 0) : one.offset,
-                    one.into.sizes().vec()};
+    const Box own{one.offset.empty() ? Sizes(tensor.shape.size(), 0) : one.offset,
+                  one.into.sizes().vec()};
     if (one.into.numel() == 0) continue;
-    for (const auto& [stored, box] : overlaps_of(whole, tensor.plain_boxes()))
-      by_file[tensor.boxes[stored].file].push_back(
-          {&tensor, stored, box, view_of(one.into, whole.offset, box)});
+    for (const SlicedBox& part : content_->saved_boxes(tensor, own)) {
+      const at::Tensor into = view_of(one.into, own.offset, part.own);
+      for (const auto& [stored, box] : overlaps_of(part.whole, tensor.plain_boxes()))
+        by_file[tensor.boxes[stored].file].push_back(
+            {&tensor, stored, box, view_of(into, part.whole.offset, box)});
+    }
   }
   for (const auto& [file, requests] : by_file)
     ShardReader((content_->path / file).string(),

@@ -51,23 +51,26 @@ std::string first_of(std::vector<std::string> all) {
 }  // namespace
 
 void write_training_checkpoint(const fs::path& folder, const TrainingCheckpoint& resume,
-                               const SaveRanks& ranks, const PaddedRows& padding) {
+                               const SaveRanks& ranks, const PaddedRows& padding,
+                               const RankSlices& slices) {
   TensorGroups groups = {{"weights", whole(resume.weights)},
                          {"optimizer", whole(resume.optimizer)}};
   if (!resume.gradients.empty()) groups["gradients"] = whole(resume.gradients);
-  write_training_checkpoint(folder, groups, resume.state, ranks, padding);
+  write_training_checkpoint(folder, groups, resume.state, ranks, padding, slices);
 }
 
 void write_training_checkpoint(const fs::path& folder, const TensorGroups& groups,
                                const TrainState& state, const SaveRanks& ranks,
-                               const PaddedRows& padding) {
-  write_checkpoint(folder, without_padding(groups, padding), format_state(state), ranks,
+                               const PaddedRows& padding, const RankSlices& slices) {
+  write_checkpoint(folder, without_padding(in_whole_tensors(groups, slices), padding),
+                   format_state(state), ranks,
                    text("step ", state.step, ", epoch ", state.epoch, ", sample ", state.samples,
                         ", seed ", state.seed, ", recipe ", state.recipe_hash));
 }
 
-SavedTraining::SavedTraining(const fs::path& folder, const PaddedRows& padding)
-    : folder_(folder, padding), state_(state_in(folder_)) {}
+SavedTraining::SavedTraining(const fs::path& folder, const PaddedRows& padding,
+                             const nn::ParameterSlices& slices)
+    : folder_(folder, padding, slices), state_(state_in(folder_)) {}
 
 void SavedTraining::copy_weights(const NamedTensors& into, SurplusTensors surplus) const {
   stage_weights(into, surplus).write();

@@ -33,16 +33,16 @@ struct TrainingCheckpoint {
   TrainState state = {};
 };
 
-// Replaces the folder like write_checkpoint(), and throws the same. Padded rows are left out. Step,
-// epoch, samples, seed and recipe_hash must be the same on all ranks; the rest of the state is
-// rank 0's.
+// Replaces the folder like write_checkpoint(), and throws the same. Padded rows are left out, and
+// slices are written as boxes of whole tensors. Step, epoch, samples, seed and recipe_hash must be
+// the same on all ranks; the rest of the state is rank 0's.
 void write_training_checkpoint(const std::filesystem::path& folder,
                                const TrainingCheckpoint& resume, const SaveRanks& ranks = {},
-                               const PaddedRows& padding = {});
+                               const PaddedRows& padding = {}, const RankSlices& slices = {});
 // The same for ranks that own boxes of tensors.
 void write_training_checkpoint(const std::filesystem::path& folder, const TensorGroups& groups,
                                const TrainState& state, const SaveRanks& ranks = {},
-                               const PaddedRows& padding = {});
+                               const PaddedRows& padding = {}, const RankSlices& slices = {});
 
 // Tensors of the checkpoint that were not requested.
 enum class SurplusTensors {
@@ -54,8 +54,9 @@ enum class SurplusTensors {
 class SavedTraining {
  public:
   // Throws FileError if there is no such folder, FormatError if its contents are invalid. `padding`
-  // as in CheckpointFolder.
-  explicit SavedTraining(const std::filesystem::path& folder, const PaddedRows& padding = {});
+  // and `slices` as in CheckpointFolder.
+  explicit SavedTraining(const std::filesystem::path& folder, const PaddedRows& padding = {},
+                         const nn::ParameterSlices& slices = {});
 
   const TrainState& state() const { return state_; }
   const CheckpointFolder& folder() const { return folder_; }

@@ -57,15 +57,24 @@ void write_as_one_file(const CheckpointFolder& folder, const std::filesystem::pa
 void write_tensors_over_ranks(const std::filesystem::path& path, const NamedTensors& tensors,
                               const std::map<std::string, std::string>& metadata,
                               const SaveRanks& ranks) {
+  std::vector<TensorShard> own;
+  for (const auto& [name, tensor] : tensors) own.push_back({.name = name, .tensor = tensor});
+  write_tensors_over_ranks(path, own, metadata, ranks);
+}
+
+void write_tensors_over_ranks(const std::filesystem::path& path,
+                              const std::vector<TensorShard>& tensors,
+                              const std::map<std::string, std::string>& metadata,
+                              const SaveRanks& ranks) {
   std::filesystem::path parts = path;
   parts += ".parts";
   if (ranks.size == 1) {
-    write_tensors(path, tensors, metadata);
+    NamedTensors all;
+    for (const TensorShard& one : tensors) all.emplace_back(one.name, one.tensor);
+    write_tensors(path, all, metadata);
     return remove_shards(parts);
   }
-  std::vector<TensorShard> own;
-  for (const auto& [name, tensor] : tensors) own.push_back({.name = name, .tensor = tensor});
-  write_checkpoint(parts, {{group, own}}, "{}", ranks);
+  write_checkpoint(parts, {{group, tensors}}, "{}", ranks);
   std::string failure;
   if (ranks.rank == 0) {
     try {

@@ -10,7 +10,7 @@ namespace trestle::nn {
 namespace {
 
 template <class Number>
-at::Tensor draw(const ParameterSlice& slice, const Number& number) {
+at::Tensor draw_by_index(const ParameterSlice& slice, const Number& number) {
   at::Tensor tensor = at::empty(slice.shape(), at::kFloat);
   const auto dimension = static_cast<std::size_t>(slice.dimension);
   std::int64_t inner = 1;
@@ -35,11 +35,11 @@ at::Tensor draw(const ParameterSlice& slice, const Number& number) {
 }  // namespace
 
 at::Tensor draw_normal(const CounterRandom& random, const ParameterSlice& slice, double deviation) {
-  return draw(slice, [&](std::uint64_t i) { return deviation * random.normal(i); });
+  return draw_by_index(slice, [&](std::uint64_t i) { return deviation * random.normal(i); });
 }
 
 at::Tensor draw_uniform(const CounterRandom& random, const ParameterSlice& slice, double bound) {
-  return draw(slice, [&](std::uint64_t i) { return bound * (2 * random.uniform(i) - 1); });
+  return draw_by_index(slice, [&](std::uint64_t i) { return bound * (2 * random.uniform(i) - 1); });
 }
 
 ParameterSlice whole_parameter(std::vector<std::int64_t> sizes) {

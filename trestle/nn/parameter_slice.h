@@ -16,7 +16,7 @@ struct IndexRange {
 };
 
 // The range of part `rank` when `whole` indices are divided into `parts` parts. The first
-// `whole % parts` parts have one index more than the others.
+// `whole % parts` parts have one index more than the later parts.
 constexpr IndexRange even_range(std::int64_t whole, std::int64_t parts, std::int64_t rank) {
   const std::int64_t least = whole / parts, more = whole % parts;
   return {rank * least + (rank < more ? rank : more), least + (rank < more ? 1 : 0)};

@@ -8,8 +8,10 @@
 #include "trestle/base/text.h"
 #include "trestle/comm/shared_devices.h"
 #include "trestle/device/named_tensors.h"
-#include "trestle/gradient_norm/sharded_norm.h"
+#include "trestle/gradient_norm/slice_norm.h"
+#include "trestle/optim/gradient_norms.h"
 #include "trestle/parallel/stage_replicas.h"
+#include "trestle/parallel/tensor_stages.h"
 #include "trestle/sharding/sharded_parameters.h"
 
 namespace trestle {
@@ -22,6 +24,7 @@ class Parallel::Impl {
   std::optional<Pipeline> pipeline;
   comm::Group stages;  // of the pipeline; not valid where one rank has all stages
   sharding::RankGroups ranks;
+  gradient_norm::SlicedParameters sliced;  // over tensor ranks
 };
 
 Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions given)
@@ -29,15 +32,23 @@ Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOp
   const auto& layout = mesh.layout();
   for (const auto& dimension : layout.dimensions()) {
     if (dimension.name != options.pipeline && dimension.name != options.replicate &&
-        dimension.name != options.shard)
-      throw UsageError(
-          text("the mesh has a dimension '", dimension.name, "' that is neither '",
-               options.pipeline, "' nor '", options.replicate, "' nor '", options.shard, "'"),
-          {.hint = "Name the dimensions in ParallelOptions."});
+        dimension.name != options.shard && dimension.name != options.tensor)
+      throw UsageError(text("the mesh has a dimension '", dimension.name, "' that is neither '",
+                            options.pipeline, "' nor '", options.replicate, "' nor '",
+                            options.shard, "' nor '", options.tensor, "'"),
+                       {.hint = "Name the dimensions in ParallelOptions."});
   }
   PipelineOptions own = options.options;
   if (layout.has(options.pipeline) && layout.size(options.pipeline) > 1)
     stages = own.group = mesh.group(options.pipeline);
+  if (const int size = layout.has(options.tensor) ? layout.size(options.tensor) : 1;
+      size != options.tensor_ranks.size())
+    throw UsageError(
+        text("the mesh has ", size, size == 1 ? " rank" : " ranks", " along '", options.tensor,
+             "', and ParallelOptions::tensor_ranks are ", options.tensor_ranks.size()),
+        {.hint = "Make tensor_parallel::TensorRanks of the mesh, and give them to the model's "
+                 "layers and to ParallelOptions."});
+  own.tensor = parallel::tensor_options(options.tensor_ranks);
   const bool has_replicas = layout.has(options.replicate) || layout.has(options.shard);
   const ShardOptions shard{.level = options.level,
                            .reshard_after_forward = options.reshard_after_forward,
@@ -53,12 +64,17 @@ Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOp
         std::make_shared<parallel::StageReplicas>(ranks, shard, options.stage_units);
   }
   pipeline.emplace(model, own);
-  if (hooks && mesh.world().backend() == "threads") {
+  const bool splits = options.tensor_ranks.exist();
+  if ((hooks || splits) && mesh.world().backend() == "threads") {
     std::vector<at::Device> devices;
     for (int stage = 0; stage < pipeline->stage_count(); ++stage)
       if (pipeline->has_stage(stage)) devices.push_back(pipeline->device(stage).torch);
-    comm::refuse_shared_devices(ranks.all, devices, "that share each batch");
+    if (hooks) comm::refuse_shared_devices(ranks.all, devices, "that share each batch");
+    if (splits)
+      comm::refuse_shared_devices(options.tensor_ranks.group(), devices, "that split layers");
   }
+  if (splits) sliced = parallel::agree_on_slices(*pipeline, options.tensor_ranks);
+  if (hooks) hooks->set_sliced(sliced);
   if (hooks) hooks->take_parameters(*pipeline, mesh);
 }
 
@@ -106,8 +122,12 @@ void Parallel::zero_grad() {
 double Parallel::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
   if (impl_->options.level == ShardLevel::None)
     return impl_->pipeline->clip_grad_norm(max_norm, clip);
-  return gradient_norm::clip_over_ranks(parameters(), {impl_->ranks.shard, impl_->stages}, max_norm,
-                                        clip);
+  optim::check_clipping(max_norm, clip);
+  const NamedTensors named = named_parameters();
+  const double norm = gradient_norm::norm_over_slices(named, impl_->sliced,
+                                                      {impl_->ranks.shard, impl_->stages}, clip.p);
+  return optim::clip_by(without_names(named), {{.value = norm, .dtype = at::kDouble}}, max_norm,
+                        clip);
 }
 
 Pipeline& Parallel::pipeline() { return *impl_->pipeline; }
@@ -118,6 +138,10 @@ ShardedParameters* Parallel::sharded(int stage) const {
 }
 
 int Parallel::replicas() const { return impl_->hooks ? impl_->ranks.all.size() : 1; }
+checkpoint::RankSlices Parallel::rank_slices() const {
+  return {.parameters = impl_->pipeline->parameter_slices(),
+          .writes_whole_tensors = impl_->options.tensor_ranks.rank() == 0};
+}
 int Parallel::replica() const { return impl_->hooks ? impl_->ranks.all.rank() : 0; }
 
 }  // namespace trestle

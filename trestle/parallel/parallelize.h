@@ -4,10 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "trestle/checkpoint/rank_slices.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/sharding/options/options.h"
+#include "trestle/tensor_parallel/tensor_ranks.h"
 
 namespace trestle {
 
@@ -30,6 +32,9 @@ struct ParallelOptions {
   std::string pipeline = "pipeline";    // stages, one after the other
   std::string replicate = "replicate";  // pipelines that share each batch
   std::string shard = "shard";          // the same, with their state sharded at `level`
+  std::string tensor = "tensor";        // ranks that split the layers of one pipeline
+  // With a dimension `tensor`: the ranks that the model's layers were made for.
+  tensor_parallel::TensorRanks tensor_ranks = {};
   ShardLevel level = ShardLevel::None;
   StageUnits stage_units = StageUnits::Layers;
   // The same fields as in ShardOptions.
@@ -54,6 +59,17 @@ struct ParallelOptions {
 //   auto result = parallel.step(image, mask, trestle::nn::cross_entropy());
 //   parallel.clip_grad_norm(1.0);
 //   optimizer->step();
+//
+// With tensor parallelism the model's layers are made for the ranks of the dimension "tensor", and
+// each of them takes the same share of the batch:
+//
+//   trestle::DeviceMesh mesh(world, {{"replicate", 2}, {"tensor", 2}});
+//   const trestle::tensor_parallel::TensorRanks ranks(mesh);
+//   auto net = trestle::models::transformer(config, {.tensor = {.ranks = ranks}});
+//   auto parallel = trestle::parallelize(net, mesh, {.tensor_ranks = ranks});
+//
+// parameters() are then slices of the model's. The tensor ranks of a stage compare their parameters
+// when they make it, and throw UsageError with the first difference.
 //
 // At the levels above None parameters() are this rank's shards, as those of a Sharded. At level
 // Parameters a step gathers a stage's parameters layer by layer and frees them, in each forward and
@@ -86,6 +102,8 @@ class Parallel {
   ShardedParameters* sharded(int stage) const;
   int replicas() const;  // pipelines that share each batch
   int replica() const;   // the number of this one
+  // The places of this rank's slices in the unsplit model, for checkpoints (rank_slices.h).
+  checkpoint::RankSlices rank_slices() const;
 
  private:
   class Impl;

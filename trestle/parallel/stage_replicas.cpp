@@ -167,11 +167,15 @@ void StageReplicas::end_forwards(int stage) {
 }
 
 std::vector<optim::GradientNorm> StageReplicas::norm(const std::vector<int>& stages, double p) {
-  std::vector<at::Tensor> own;
+  NamedTensors own;
   for (const int stage : stages)
-    for (auto& parameter : stages_.at(stage).parameters()) own.push_back(std::move(parameter));
-  if (options_.level == ShardLevel::None) return optim::gradient_norms(own, p);
-  const double norm = gradient_norm::norm_over_ranks(own, {groups_of(stages.front()).shard}, p);
+    for (auto& parameter : stages_.at(stage).named_parameters())
+      own.push_back(std::move(parameter));
+  const bool is_sharded = options_.level != ShardLevel::None;
+  if (!is_sharded && !sliced_.any()) return optim::gradient_norms(without_names(own), p);
+  std::vector<comm::Group> shards;
+  if (is_sharded) shards.push_back(groups_of(stages.front()).shard);
+  const double norm = gradient_norm::norm_over_slices(own, sliced_, shards, p);
   return {{.value = norm, .dtype = at::kDouble}};
 }
 

@@ -7,6 +7,7 @@
 #include "trestle/checkpoint/save.h"
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/device/named_tensors.h"
+#include "trestle/gradient_norm/slice_norm.h"
 #include "trestle/parallel/parallelize.h"
 #include "trestle/pipeline/execute/stage_hooks.h"
 #include "trestle/pipeline/pipeline.h"
@@ -32,6 +33,8 @@ class StageReplicas final : public pipeline::StageHooks {
 
   // Before take_parameters().
   void set_buckets(const ShardBuckets& buckets) { options_.buckets = buckets; }
+  // The parameters of which tensor ranks hold slices, for norms. Before the first step.
+  void set_sliced(gradient_norm::SlicedParameters sliced) { sliced_ = std::move(sliced); }
   // Replicates or shards the parameters of the stages of this process, as they are trained and
   // frozen now. Called once, before the pipeline's first step, by all ranks of the mesh's world.
   void take_parameters(Pipeline& pipeline, const DeviceMesh& mesh);
@@ -86,6 +89,7 @@ class StageReplicas final : public pipeline::StageHooks {
   sharding::RankGroups ranks_;
   ShardOptions options_;
   StageUnits units_;
+  gradient_norm::SlicedParameters sliced_;
   // [layer] its stage; empty before take_parameters(). The wrapped layers hold it too.
   std::shared_ptr<std::vector<ShardedParameters*>> stage_of_layer_ =
       std::make_shared<std::vector<ShardedParameters*>>();

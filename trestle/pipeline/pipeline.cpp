@@ -57,6 +57,9 @@ NamedTensors Pipeline::named_parameters() const {
   if (!impl_->over_ranks()) return impl_->model.named_parameters();
   return impl_->partitioned().named_parameters();
 }
+nn::ParameterSlices Pipeline::parameter_slices() const {
+  return impl_->partitioned().parameter_slices();
+}
 NamedTensors Pipeline::named_buffers() const {
   if (!impl_->over_ranks()) return impl_->model.named_buffers();
   return impl_->partitioned().named_buffers();
@@ -68,11 +71,13 @@ std::vector<at::Tensor> Pipeline::stage_parameters(int stage) const {
 }
 
 double Pipeline::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options) {
-  if (!impl_->over_ranks()) return optim::clip_grad_norm(parameters(), max_norm, options);
+  if (!impl_->over_ranks() && !impl_->is_split())
+    return optim::clip_grad_norm(parameters(), max_norm, options);
   return impl_->clip_grad_norm(max_norm, options);
 }
 double Pipeline::grad_norm(double p) const {
-  return impl_->over_ranks() ? impl_->grad_norm(p) : optim::grad_norm(parameters(), p);
+  return impl_->over_ranks() || impl_->is_split() ? impl_->grad_norm(p)
+                                                  : optim::grad_norm(parameters(), p);
 }
 void Pipeline::zero_grad() {
   for (auto& parameter : parameters()) parameter.mutable_grad() = at::Tensor();

@@ -175,6 +175,8 @@ class Pipeline {
   std::vector<at::Tensor> parameters() const;
   NamedTensors named_parameters() const;
   NamedTensors named_buffers() const;
+  // The places of those parameters of which this rank holds a slice (tensor parallelism).
+  nn::ParameterSlices parameter_slices() const;
   std::vector<at::Tensor> stage_parameters(int stage) const;
   void zero_grad();
   // The optimizer that PipelineOptions::optimizer made for a stage, for its learning rate or state;

@@ -175,7 +175,8 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
         std::move(graph), balance, options.devices, ranks, options.cores.threads,
         options.numerics.memory_format, options.checkpoint_segments,
         over_ranks() ? std::optional(options.group.rank()) : std::nullopt,
-        options.replicas.hooks ? pipeline::Replicated::Yes : pipeline::Replicated::No);
+        options.replicas.hooks || is_split() ? pipeline::Replicated::Yes
+                                             : pipeline::Replicated::No);
   });
   tables_ = std::make_unique<pipeline::ScheduleTables>(options, *parts_);
   // Finds mistakes in a user's table before the first step.
@@ -195,6 +196,7 @@ void Pipeline::Impl::measure_balance(const nn::Values& batch) {
     const nn::Values micro_batch =
         pipeline::split(batch, options.micro_batches, options.plan.split_size)[0];
     const at::Device device = options.devices[0].torch;
+    const auto alone = measured_alone();
     nn::Graph graph = model.graph();
     if (options.wrap_layers) options.wrap_layers(graph);
     const plan::LayerProfile profile = over_ranks()
@@ -208,6 +210,7 @@ void Pipeline::Impl::measure_balance(const nn::Values& batch) {
       [&] {
         if (over_ranks()) balance = comm::broadcast_value(options.group, balance, first);
         if (replicas.valid()) balance = comm::broadcast_value(replicas, balance, 0);
+        if (is_split()) balance = comm::broadcast_value(options.tensor.group, balance, 0);
       });
   cut(balance);
 }
@@ -221,8 +224,19 @@ const std::shared_ptr<pipeline::StageOptimizers>& Pipeline::Impl::optimizers() {
   if (!optimizers_)
     optimizers_ = std::make_shared<pipeline::StageOptimizers>(
         partitioned().stages, partitioned().named_parameters(), options.optimizer.make,
-        options.replicas.hooks);
+        options.replicas.hooks, sliced_parameters());
   return optimizers_;
+}
+
+gradient_norm::SlicedParameters Pipeline::Impl::sliced_parameters() const {
+  gradient_norm::SlicedParameters sliced{.group = options.tensor.group};
+  if (!is_split()) return sliced;
+  for (const auto& [name, slice] : partitioned().parameter_slices()) sliced.names.insert(name);
+  return sliced;
+}
+
+std::shared_ptr<void> Pipeline::Impl::measured_alone() const {
+  return options.tensor.alone ? options.tensor.alone() : nullptr;
 }
 
 void Pipeline::Impl::set_mode(StepPlan::Mode mode) {
@@ -543,6 +557,7 @@ simulate::Costs Pipeline::Impl::profile(const nn::Values& given, const at::Tenso
   simulate::Costs costs;
   exchange.run([&] {
     if (over_ranks()) advisor.gather_budgets(options.group, parts.stages);
+    const auto alone = measured_alone();
     costs =
         pipeline::profile_stages(parts, {pipeline::split_as(batch, sizes), sizes}, loss, exchange,
                                  options.optimizer, tables_->lends_cores() ? core_count() : 0);
@@ -554,12 +569,22 @@ simulate::Costs Pipeline::Impl::profile(const nn::Values& given, const at::Tenso
 
 double Pipeline::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& norm) {
   const auto* parts = together([&] { return &partitioned(); });
-  return pipeline::clip_grad_norm(options.group, parts->stages, max_norm, norm);
+  const NamedTensors named = parts->named_parameters();
+  if (over_ranks())
+    return pipeline::clip_grad_norm(options.group, {parts->stages, named, sliced_parameters()},
+                                    max_norm, norm);
+  optim::check_clipping(max_norm, norm);
+  const double all = gradient_norm::norm_over_slices(named, sliced_parameters(), {}, norm.p);
+  return optim::clip_by(without_names(named), {{.value = all, .dtype = at::kDouble}}, max_norm,
+                        norm);
 }
 
 double Pipeline::Impl::grad_norm(double p) {
   const auto* parts = together([&] { return &partitioned(); });
-  return pipeline::grad_norm(options.group, parts->stages, p);
+  const NamedTensors named = parts->named_parameters();
+  if (over_ranks())
+    return pipeline::grad_norm(options.group, {parts->stages, named, sliced_parameters()}, p);
+  return gradient_norm::norm_over_slices(named, sliced_parameters(), {}, p);
 }
 
 schedule::Timeline Pipeline::Impl::gather_timeline() const {

@@ -51,6 +51,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::string suggest_fit() const;
 
   bool over_ranks() const { return options.group.valid(); }
+  bool is_split() const { return options.tensor.group.valid() && options.tensor.group.size() > 1; }
+  // The parameters of this rank's stages of which tensor ranks hold slices.
+  gradient_norm::SlicedParameters sliced_parameters() const;
   void check_inputs(const nn::Values& inputs) const;
   // The sizes of the micro-batches. Over ranks: those of the first rank, after all ranks have
   // agreed on the call.
@@ -60,8 +63,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   // Runs a call that all ranks make together: an error on one rank ends it on all ranks.
   template <class Call>
   auto together(const Call& call) {
-    if (!over_ranks()) return call();
-    return comm::fail_on_error(options.group, call);
+    const comm::Group& ranks = over_ranks() ? options.group : options.tensor.group;
+    return ranks.valid() ? comm::fail_on_error(ranks, call) : call();
   }
 
   nn::Layers model;
@@ -73,6 +76,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   void cut(const std::vector<int>& balance);
   void measure_balance(const nn::Values& batch);
   nn::Values prepare(const nn::Values& batch) const;
+  // Alive while layers that other ranks split too are measured.
+  std::shared_ptr<void> measured_alone() const;
 
   // Prepared by step() before it runs the table.
   struct PreparedStep {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -89,6 +90,17 @@ struct ReplicaOptions {
   std::shared_ptr<pipeline::StageHooks> hooks = {};
 };
 
+// PipelineOptions::tensor: layers that several ranks split (tensor_parallel/tensor_ranks.h). Each
+// of these ranks has a pipeline of its own, with the same stages, and passes it the same batches.
+// parallel/parallelize.h sets it.
+struct TensorOptions {
+  // The ranks that split the layers of this rank's stages. Not valid: no layer is split.
+  comm::Group group = {};
+  // Makes an object. As long as it lives, the layers of this rank send nothing, so that it can
+  // measure them alone. They then compute other numbers.
+  std::function<std::shared_ptr<void>()> alone = {};
+};
+
 struct PipelineOptions {
   // The ranks of the pipeline, in the order of the table's ranks. Each makes and runs its own
   // stages only (pipeline.h, "Over ranks"). Not valid (the default): this process runs all stages.
@@ -123,6 +135,7 @@ struct PipelineOptions {
   NumericsOptions numerics = {};
   CoreOptions cores = {};
   ReplicaOptions replicas = {};
+  TensorOptions tensor = {};
   StageOptimizerOptions optimizer = {};
   // The longest that a stage waits for another one; then the call throws DeadlineError.
   std::chrono::milliseconds deadline = std::chrono::minutes(10);

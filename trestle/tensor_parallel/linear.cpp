@@ -22,7 +22,7 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t whole = -1;  // the dimension of tokens that are not sharded
 
-std::int64_t dimension_of(const std::optional<TokenShards>& shards) {
+std::int64_t token_dimension(const std::optional<TokenShards>& shards) {
   return shards ? shards->dimension : whole;
 }
 
@@ -122,8 +122,8 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
   }
 };
 
-// What autocast would give to at::linear(). Inside of a custom function it casts no more, and the
-// backward multiplies the tensors that were saved.
+// Casts as autocast does for at::linear(). The products of the backward need the cast tensors,
+// which autocast inside of the forward would hide.
 at::Tensor cast(const at::Tensor& tensor, const at::Tensor& x) {
   const auto device = x.device().type();
   if (!tensor.defined() || !at::autocast::is_autocast_enabled(device)) return tensor;
@@ -164,7 +164,7 @@ at::Tensor column_product(const TensorRanks& ranks, const at::Tensor& x, const a
   if (shards) check_tokens(ranks, x, *shards);
   if (ranks.alone()) return at::linear(x, weight, bias);
   return ColumnProduct::apply(cast(x, x), cast(weight, x), if_there(cast(bias, x)), ranks,
-                              dimension_of(shards), shards ? shards->tokens : 0);
+                              token_dimension(shards), shards ? shards->tokens : 0);
 }
 
 at::Tensor row_product(const TensorRanks& ranks, const at::Tensor& x, const at::Tensor& weight,
@@ -177,7 +177,7 @@ at::Tensor row_product(const TensorRanks& ranks, const at::Tensor& x, const at::
                           join(x.sizes(), ", "), "]"));
   if (ranks.alone()) return at::linear(x, weight, bias);
   return RowProduct::apply(cast(x, x), cast(weight, x), if_there(cast(bias, x)), ranks,
-                           dimension_of(shards));
+                           token_dimension(shards));
 }
 
 }  // namespace trestle::tensor_parallel

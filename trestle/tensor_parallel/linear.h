@@ -23,7 +23,7 @@
 // throws UsageError.
 namespace trestle::tensor_parallel {
 
-// The tokens are divided over the ranks by nn::even_range().
+// Each rank holds the nn::even_range() of the tokens.
 struct TokenShards {
   std::int64_t dimension = 1;  // of the tokens, in x [N, tokens, features]
   std::int64_t tokens = 0;     // of all ranks together

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -34,11 +35,25 @@ class TensorRanks {
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool alone() const { return size_ == 1; }
-  bool exist() const { return group_.valid(); }  // false on paper, and for one rank alone
+  // Whether messages are sent: not on paper, not by one rank alone, and not in an AloneScope.
+  bool exist() const { return group_.valid() && *scopes_ == 0; }
   const comm::Group& group() const { return group_; }
 
   // This rank's part of `whole` indices: nn::even_range().
   nn::IndexRange own(std::int64_t whole) const { return nn::even_range(whole, size_, rank_); }
+
+  // As long as it lives, this rank's layers send nothing, as on paper: to measure them. It holds
+  // for all copies of these ranks, in all threads.
+  class AloneScope {
+   public:
+    explicit AloneScope(const TensorRanks& ranks) : scopes_(ranks.scopes_) { ++*scopes_; }
+    ~AloneScope() { --*scopes_; }
+    AloneScope(const AloneScope&) = delete;
+    AloneScope& operator=(const AloneScope&) = delete;
+
+   private:
+    std::shared_ptr<std::atomic<int>> scopes_;
+  };
 
   // The same ranks with the name of what they split, such as "blocks.3.mlp.down", for messages.
   TensorRanks of(std::string layer) const;
@@ -49,6 +64,7 @@ class TensorRanks {
   int rank_ = 0;
   int size_ = 1;
   std::string layer_;
+  std::shared_ptr<std::atomic<int>> scopes_ = std::make_shared<std::atomic<int>>(0);
 };
 
 }  // namespace trestle::tensor_parallel

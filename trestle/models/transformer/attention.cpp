@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/recompute/checkpoint.h"
 #include "trestle/tensor_parallel/operators.h"
 
 namespace trestle::models {
@@ -158,12 +159,15 @@ at::Tensor AttentionImpl::forward(const at::Tensor& x, const at::Tensor& given) 
   const auto [q, k, v] = heads_of(x, rotated, shards ? tokens : 0);
   const nn::DropoutSlice own_heads{
       .dimension = 1, .begin = tensor_.ranks.own(config.heads).begin, .whole = config.heads};
-  return joined(attend(q, k, v,
-                       {.core = core,
-                        .dropout = is_training() ? config.dropout.attention : 0,
-                        .mask = placed ? document_mask(places) : at::Tensor(),
-                        .heads = own_heads}),
-                shards ? tokens : 0);
+  const AttendOptions options{.core = core,
+                              .dropout = is_training() ? config.dropout.attention : 0,
+                              .mask = placed ? document_mask(places) : at::Tensor(),
+                              .heads = own_heads};
+  const auto attended = [options](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    return attend(q, k, v, options);
+  };
+  const at::Tensor y = recomputes_core ? nn::checkpoint(attended, q, k, v) : attended(q, k, v);
+  return joined(y, shards ? tokens : 0);
 }
 
 at::Tensor AttentionImpl::extend(const at::Tensor& x, const Rotation& rotation,

@@ -38,6 +38,8 @@ struct AttentionImpl : torch::nn::Module {
   AttentionImpl(const TransformerConfig& config, AttentionCore core, const LowRankOptions& adapters,
                 const Drawn& drawn, double out_deviation, const TensorSplit& tensor = {});
 
+  bool recomputes_core = false;  // in the backward; TransformerOptions::recompute_attention
+
   // x [N, T, width]; places as for document_mask(), or undefined. With shards of the tokens as for
   // BlockImpl::forward().
   at::Tensor forward(const at::Tensor& x, const at::Tensor& places);

@@ -21,7 +21,6 @@ bool ProjectionImpl::divides(ProjectionSplit what) const {
   return options.split == what && !options.tensor.ranks.alone();
 }
 
-// Of the weight.
 nn::ParameterSlice ProjectionImpl::slice() const {
   nn::ParameterSlice own = nn::whole_parameter({rows_of(options), options.inputs});
   const auto& ranks = options.tensor.ranks;

@@ -28,7 +28,7 @@ struct ProjectionPart {
 
 enum class Bias { None, Added };
 
-// What the tensor ranks divide.
+// The dimension of a weight that the tensor ranks divide.
 enum class ProjectionSplit {
   None,
   Columns,  // the rows of each part, and with them the columns of the output

@@ -129,6 +129,7 @@ nn::Layers transformer(const TransformerConfig& config, const TransformerOptions
             [=] {
               Block block(config, options.attention, options.adapters, drawn(name, of_blocks),
                           options.type, options.tensor);
+              block->attention->recomputes_core = options.recompute_attention;
               if (!options.adapters.any()) return frozen_if(weights, block);
               frozen_if(weights, block->attention_norm);
               frozen_if(weights, block->mlp_norm);

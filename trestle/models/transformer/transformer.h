@@ -39,6 +39,9 @@ struct TransformerOptions {
   //       config, {.tensor = {.ranks = trestle::tensor_parallel::TensorRanks(mesh)}});
   TensorSplit tensor = {};
   SplitScores scores = SplitScores::Joined;
+  // Computes the core of each attention again in the backward, in place of keeping its scores and
+  // weights (selective recomputation, Korthikanti et al. 2022). Gradients are the same.
+  bool recompute_attention = false;
 };
 
 // The layers "embed", "blocks.0" to "blocks.<layers - 1>", "norm" and "head". With a tied head,

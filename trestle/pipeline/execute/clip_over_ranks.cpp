@@ -8,6 +8,7 @@
 #include "trestle/comm/fail_on_error.h"
 #include "trestle/gradient_norm/stage_norms.h"
 #include "trestle/optim/gradient_norms.h"
+#include "trestle/pipeline/execute/stage_optimizers.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -23,20 +24,22 @@ std::vector<gradient_norm::StageNorm> arguments_as_norms(
 }
 constexpr std::size_t argument_count = 3;
 
-std::vector<gradient_norm::StageNorm> own_norms(const StageList& stages, double max_norm,
+std::vector<gradient_norm::StageNorm> own_norms(const StageGradients& gradients, double max_norm,
                                                 const optim::ClipGradNormOptions& options) {
   std::vector<gradient_norm::StageNorm> own = arguments_as_norms(max_norm, options);
-  for (const auto& stage : stages)
-    for (const auto& norm : optim::gradient_norms(stage.parameters(), options.p))
+  for (const auto& stage : gradients.stages)
+    for (const auto& norm :
+         norms_of(named_parameters(stage, gradients.named), gradients.sliced, options.p))
       own.push_back({stage.index(), norm});
   return own;
 }
 
 // The norms of all ranks' gradients.
-std::vector<optim::GradientNorm> gather_norms(const comm::Group& group, const StageList& stages,
-                                              double max_norm,
+std::vector<optim::GradientNorm> gather_norms(const comm::Group& group,
+                                              const StageGradients& gradients, double max_norm,
                                               const optim::ClipGradNormOptions& options) {
-  const auto own = comm::fail_on_error(group, [&] { return own_norms(stages, max_norm, options); });
+  const auto own =
+      comm::fail_on_error(group, [&] { return own_norms(gradients, max_norm, options); });
   auto norms = gradient_norm::in_stage_order(gradient_norm::gather_stage_norms(group, own));
   const auto ranks = static_cast<std::size_t>(group.size());
   const std::size_t arguments = argument_count * ranks;
@@ -52,18 +55,14 @@ std::vector<optim::GradientNorm> gather_norms(const comm::Group& group, const St
 
 }  // namespace
 
-double clip_grad_norm(const comm::Group& group, const StageList& stages, double max_norm,
+double clip_grad_norm(const comm::Group& group, const StageGradients& gradients, double max_norm,
                       const optim::ClipGradNormOptions& options) {
-  const auto norms = gather_norms(group, stages, max_norm, options);
-  std::vector<at::Tensor> parameters;
-  for (const auto& stage : stages) {
-    for (auto& parameter : stage.parameters()) parameters.push_back(std::move(parameter));
-  }
-  return optim::clip_by(parameters, norms, max_norm, options);
+  const auto norms = gather_norms(group, gradients, max_norm, options);
+  return optim::clip_by(without_names(gradients.named), norms, max_norm, options);
 }
 
-double grad_norm(const comm::Group& group, const StageList& stages, double p) {
-  return optim::total_norm(gather_norms(group, stages, 0, {.p = p}), p);
+double grad_norm(const comm::Group& group, const StageGradients& gradients, double p) {
+  return optim::total_norm(gather_norms(group, gradients, 0, {.p = p}), p);
 }
 
 }  // namespace trestle::pipeline

@@ -129,6 +129,14 @@ NamedTensors PartitionedModel::named_buffers() const {
   return named_of(layers(), [](const nn::Layer& layer) { return layer.named_buffers(); });
 }
 
+nn::ParameterSlices PartitionedModel::parameter_slices() const {
+  nn::ParameterSlices all;
+  for (const nn::Layer& layer : layers())
+    for (const auto& [name, slice] : layer.parameter_slices())
+      all.emplace(layer.name + "." + name, slice);
+  return all;
+}
+
 void PartitionedModel::remember(const MiniBatchState& step) {
   std::lock_guard lock(record_mutex_);
   record_ = step.record;

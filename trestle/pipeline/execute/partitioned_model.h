@@ -42,6 +42,7 @@ class PartitionedModel {
   // Their parameters and buffers, under the names of the unsplit model.
   NamedTensors named_parameters() const;
   NamedTensors named_buffers() const;
+  nn::ParameterSlices parameter_slices() const;
 
   // Keeps the record of the last step. timeline() waits for devices that have not finished.
   void remember(const MiniBatchState& step);

@@ -61,13 +61,15 @@ NamedTensors named_parameters(const Stage& stage, const NamedTensors& all) {
 }
 
 StageOptimizers::StageOptimizers(const StageList& stages, const NamedTensors& named,
-                                 const OptimizerFactory& make, std::shared_ptr<StageHooks> hooks)
-    : hooks_(std::move(hooks)) {
+                                 const OptimizerFactory& make, std::shared_ptr<StageHooks> hooks,
+                                 gradient_norm::SlicedParameters sliced)
+    : hooks_(std::move(hooks)), sliced_(std::move(sliced)) {
   for (const Stage& stage : stages) {
     const NamedTensors stepped =
         hooks_ ? hooks_->parameters(stage.index()) : named_parameters(stage, named);
     Own& own = own_[stage.index()];
     own.model = stage.parameters();
+    own.named = stepped;
     own.stepped = without_names(stepped);
     if (stepped.empty()) continue;
     own.optimizer = make(stage.index(), stepped);
@@ -92,8 +94,7 @@ std::vector<gradient_norm::StageNorm> StageOptimizers::norms(const std::vector<i
     const auto& own = own_.at(stage);
     if (end.loss_scale != 1) refuse_fp16(own.stepped, stage);
     if (hooks_) continue;
-    for (const auto& norm : optim::gradient_norms(own.stepped, end.p))
-      parts.push_back({stage, norm});
+    for (const auto& norm : norms_of(own.named, sliced_, end.p)) parts.push_back({stage, norm});
   }
   if (!hooks_) return parts;
   for (const auto& norm : hooks_->norm(stages, end.p)) parts.push_back({stages.front(), norm});
@@ -125,6 +126,13 @@ void StageOptimizers::clear_gradients() const {
     clear(own.model);
     clear(own.stepped);
   }
+}
+
+std::vector<optim::GradientNorm> norms_of(const NamedTensors& parameters,
+                                          const gradient_norm::SlicedParameters& sliced, double p) {
+  if (!sliced.any()) return optim::gradient_norms(without_names(parameters), p);
+  return {
+      {.value = gradient_norm::norm_over_slices(parameters, sliced, {}, p), .dtype = at::kDouble}};
 }
 
 double norm_of_step(const std::vector<optim::GradientNorm>& all, const StepEnd& end) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trestle/device/named_tensors.h"
+#include "trestle/gradient_norm/slice_norm.h"
 #include "trestle/gradient_norm/stage_norms.h"
 #include "trestle/pipeline/execute/stage_hooks.h"
 #include "trestle/pipeline/execute/stage_list.h"
@@ -29,7 +30,7 @@ class StageOptimizers {
   // One for each stage that has parameters to train. Throws UsageError where the factory returns
   // none for such a stage. `named`: the parameters of all these stages.
   StageOptimizers(const StageList& stages, const NamedTensors& named, const OptimizerFactory& make,
-                  std::shared_ptr<StageHooks> hooks);
+                  std::shared_ptr<StageHooks> hooks, gradient_norm::SlicedParameters sliced = {});
 
   // Null where the stage has nothing to train.
   torch::optim::Optimizer* find(int stage) const;
@@ -46,16 +47,23 @@ class StageOptimizers {
  private:
   struct Own {
     std::vector<at::Tensor> model;    // the stage's parameters
-    std::vector<at::Tensor> stepped;  // its optimizer's: the same, or this rank's shards
+    NamedTensors named;               // its optimizer's: the same, or this rank's shards
+    std::vector<at::Tensor> stepped;  // without their names
     std::unique_ptr<torch::optim::Optimizer> optimizer;
   };
 
   std::map<int, Own> own_;
   std::shared_ptr<StageHooks> hooks_;
+  gradient_norm::SlicedParameters sliced_;
 };
 
 // A stage's own parameters among the named ones of several stages.
 NamedTensors named_parameters(const Stage& stage, const NamedTensors& all);
+
+// The norms of these gradients: of each, or one for all if tensor ranks hold slices of them. Then
+// all tensor ranks call it.
+std::vector<optim::GradientNorm> norms_of(const NamedTensors& parameters,
+                                          const gradient_norm::SlicedParameters& sliced, double p);
 
 // The norm of all gradients, divided by the scale; 0 without gradients.
 double norm_of_step(const std::vector<optim::GradientNorm>& all, const StepEnd& end);
