@@ -253,7 +253,7 @@ TEST(Operators, PlainTensorsOfWrongPairsAreRefused) {
     const at::Tensor branched = branch(ranks, Replicated(x)).tensor;
     EXPECT_THAT(refusal_of([&] { Replicated{branched.mm(w) + x}; }),
                 HasSubstr("of which each rank has a part of the gradient"));
-    // A part of the work behind gather() or reduce(): each rank would miss the terms of the other ranks.
+    // A part of the work behind gather() or reduce(): each rank would miss other ranks' terms.
     const at::Tensor gathered = gather(ranks, Sharded(shard, 1, 4)).tensor.relu();
     EXPECT_THAT(refusal_of([&] { Sharded(gathered.mm(w), 1, 8); }), HasSubstr("cannot be Sharded"));
     const at::Tensor reduced = reduce(ranks, Partial(x * 2)).tensor;

@@ -56,8 +56,9 @@ std::vector<at::Tensor> GgufFile::load(const std::vector<std::size_t>& wanted) c
 
 bool GgufFile::fills(const Read& read) const {
   const at::Tensor& into = read.into;
-  return WeightsFile::fills(read) || (into.is_cpu() && into.is_contiguous() && !into.is_neg() &&
-                                      into.scalar_type() == at::kBFloat16);
+  return WeightsFile::fills(read) ||
+         (read.offset.empty() && into.is_cpu() && into.is_contiguous() && !into.is_neg() &&
+          into.scalar_type() == at::kBFloat16);
 }
 
 // Several threads read and convert, each a few blocks at a time.

@@ -30,7 +30,7 @@ std::optional<Mapped> range_of_storage(const WeightsFile& file, std::vector<cons
   std::optional<Mapped> range;
   std::uint64_t filled = 0;
   for (const Read* read : reads) {
-    if (!has_stored_layout(read->into, file.tensors()[read->tensor]) ||
+    if (!read->offset.empty() || !has_stored_layout(read->into, file.tensors()[read->tensor]) ||
         begin_in_storage(read->into) != filled)
       return std::nullopt;
     const Mapped bytes = file.mapped(read->tensor);

@@ -66,32 +66,38 @@ Matching match(const NamedTensors& into, const WeightsFile& file, const LoadOpti
                              "' have the name '", shown(naming.names[i]), "'"),
                         {.file = path});
   }
-  for (const auto& [name, tensor] : into) {
+  std::unordered_set<std::string> used;
+  for (std::size_t i = 0; i < into.size(); ++i) {
+    const auto& [name, tensor] = into[i];
+    const auto box = options.boxes.find(i);
+    const bool is_box = box != options.boxes.end();
+    const at::IntArrayRef shape = is_box ? at::IntArrayRef(box->second.whole) : tensor.sizes();
     const auto found = numbers.find(name);
-    if (found == numbers.end()) {
-      if (!name.ends_with("num_batches_tracked"))
-        report.missing.push_back(quoted(name, tensor.sizes()));
+    if (found == numbers.end() || (used.contains(name) && !is_box)) {
+      if (!name.ends_with("num_batches_tracked")) report.missing.push_back(quoted(name, shape));
       continue;
     }
     const StoredTensor& stored = file.tensors()[found->second];
-    if (tensor.sizes() != at::IntArrayRef(stored.shape) ||
-        !converts(stored.type, tensor.scalar_type())) {
-      report.mismatched.push_back(text("'", shown(stored.name), "' is ", c10::toString(stored.type),
-                                       " ", at::IntArrayRef(stored.shape), ", but the model's ",
-                                       stored.name == name ? "" : text("'", name, "' "), "is ",
-                                       c10::toString(tensor.scalar_type()), " ", tensor.sizes()));
+    const bool is_first = used.insert(name).second;
+    if (shape != at::IntArrayRef(stored.shape) || !converts(stored.type, tensor.scalar_type())) {
+      if (is_first)
+        report.mismatched.push_back(text("'", shown(stored.name), "' is ",
+                                         c10::toString(stored.type), " ",
+                                         at::IntArrayRef(stored.shape), ", but the model's ",
+                                         stored.name == name ? "" : text("'", name, "' "), "is ",
+                                         c10::toString(tensor.scalar_type()), " ", shape));
     } else {
-      report.converted += stored.type != tensor.scalar_type() ? 1 : 0;
-      out.reads.push_back({found->second, tensor});
+      if (is_first) ++report.loaded;
+      report.converted += is_first && stored.type != tensor.scalar_type() ? 1 : 0;
+      out.reads.push_back(
+          {found->second, tensor, is_box ? box->second.offset : std::vector<std::int64_t>()});
     }
-    numbers.erase(found);
   }
   for (std::size_t i = 0; i < naming.names.size(); ++i)
-    if (numbers.contains(naming.names[i]))
+    if (numbers.contains(naming.names[i]) && !used.contains(naming.names[i]))
       report.unexpected.push_back(quoted(in_file[i], file.tensors()[i].shape));
   for (const std::string& name : file.others())
     report.unexpected.push_back(text("'", shown(name), "' (not a tensor)"));
-  report.loaded = out.reads.size();
   return out;
 }
 
@@ -133,7 +139,7 @@ bool has_stored_layout(const at::Tensor& tensor, const StoredTensor& stored) {
 }
 
 bool WeightsFile::fills(const Read& read) const {
-  return has_stored_layout(read.into, tensors_[read.tensor]);
+  return read.offset.empty() && has_stored_layout(read.into, tensors_[read.tensor]);
 }
 
 void WeightsFile::read(const std::vector<Read>& reads) const {
@@ -155,14 +161,22 @@ void WeightsFile::read(const std::vector<Read>& reads) const {
   for (const Read& one : direct) one.into.unsafeGetTensorImpl()->bump_version();
 }
 
-// A value is freed as soon as it is copied.
+// A value is freed as soon as it is copied. Boxes of one tensor that follow each other share it.
 void WeightsFile::read_staged(const std::vector<Read>& reads) const {
   std::vector<std::size_t> wanted;
-  for (const Read& one : reads) wanted.push_back(one.tensor);
+  for (const Read& one : reads)
+    if (wanted.empty() || wanted.back() != one.tensor) wanted.push_back(one.tensor);
   std::vector<at::Tensor> values = load(wanted);
-  for (std::size_t i = 0; i < reads.size(); ++i) {
-    at::Tensor target = reads[i].into.detach();
-    target.copy_(std::exchange(values[i], {}));
+  std::size_t number = 0;
+  for (const Read& one : reads) {
+    if (wanted[number] != one.tensor) values[number++].reset();
+    at::Tensor value = values[number];
+    for (std::size_t d = 0; d < one.offset.size(); ++d) {
+      const auto dimension = static_cast<std::int64_t>(d);
+      value = value.narrow(dimension, one.offset[d], one.into.size(dimension));
+    }
+    at::Tensor target = one.into.detach();
+    target.copy_(value);
   }
 }
 

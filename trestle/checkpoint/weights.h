@@ -65,6 +65,12 @@ enum class LoadMemory {
   Mapped,
 };
 
+// A tensor that is a box of one in a file, such as a slice of tensor parallelism.
+struct BoxOfFile {
+  std::vector<std::int64_t> offset;
+  std::vector<std::int64_t> whole;  // the shape in the file
+};
+
 struct LoadOptions {
   // Throw unless the model and the file have the same tensors. If false, the matching tensors are
   // loaded, the rest of the model stays unchanged, and the report lists it.
@@ -75,6 +81,8 @@ struct LoadOptions {
   // translated if more names match then (names_of() in weight_names.h).
   std::function<std::string(const std::string&)> rename = {};
   LoadMemory memory = LoadMemory::Own;
+  // For tensors of `into` that are boxes, by their number there; several may be of one tensor.
+  std::map<std::size_t, BoxOfFile> boxes = {};
   // The hint of the error for weights some of which match.
   std::string mismatch_hint =
       "To load the matching tensors and leave the rest unchanged: strict = false (in a recipe, "

@@ -32,10 +32,11 @@ class WeightsFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
   // A tensor of the same shape as tensor number `tensor` of the file, on any device, with any
-  // strides, and of any floating type.
+  // strides, and of any floating type. With an offset: of the shape of the box that begins there.
   struct Read {
     std::size_t tensor = 0;
     at::Tensor into;
+    std::vector<std::int64_t> offset = {};
   };
   // Files with checksums, and reads of up to 64 MiB: reads all, and copies then, so an error
   // changes nothing. For more, only tensors that need another type, device or order are read to

@@ -24,9 +24,9 @@ bool changes_field(const FieldChanges& changes, std::string_view name) {
 // The number of virtual devices for these ranks, where the recipe has `count`.
 int devices_for(const recipe::Recipe& recipe, const recipe::Recipe::Mesh& before, int ranks,
                 int count) {
-  if (recipe.mesh.parts() > 1 && ranks > 1) return ranks;
-  const auto parts = static_cast<int>(before.parts());
-  if (parts == 1 || recipe.mesh.parts() > 1 || count % parts != 0) return count;
+  if (recipe.mesh.ranks_of_stage() > 1 && ranks > 1) return ranks;
+  const auto parts = static_cast<int>(before.ranks_of_stage());
+  if (parts == 1 || recipe.mesh.ranks_of_stage() > 1 || count % parts != 0) return count;
   if (ranks > 1) return ranks;
   const auto& balance = recipe.pipeline.balance;
   return balance.empty() ? count / parts : static_cast<int>(balance.size());
@@ -47,7 +47,7 @@ FieldChanges changes_of_mesh(const std::string& words) {
   FieldChanges changes;
   if (words.empty()) return changes;
   const mesh::MeshLayout layout = mesh::parse_mesh(words);
-  const std::vector<std::string> known = {"pipeline", "replicate", "shard"};
+  const std::vector<std::string> known = {"pipeline", "replicate", "shard", "tensor"};
   for (const mesh::Dimension& dimension : layout.dimensions()) {
     if (std::ranges::find(known, dimension.name) == known.end())
       throw UsageError(text("--mesh: there is no dimension '", dimension.name, "'",
@@ -56,6 +56,8 @@ FieldChanges changes_of_mesh(const std::string& words) {
     changes.emplace_back("mesh." + dimension.name, text(dimension.size));
     if (dimension.name == "shard" && dimension.size == 1)  // a run that sharded no longer does
       for (const auto& change : usual_sharding()) changes.push_back(change);
+    if (dimension.name == "tensor" && dimension.size == 1)
+      changes.emplace_back("mesh.sequence_parallel", "false");
   }
   return changes;
 }
@@ -67,6 +69,11 @@ FieldChanges changes_beside_mesh(const std::string& words, const FieldChanges& f
   const recipe::Recipe::Mesh none;
   if (!layout.has("pipeline")) changes.emplace_back("mesh.pipeline", text(none.pipeline));
   if (!layout.has("replicate")) changes.emplace_back("mesh.replicate", text(none.replicate));
+  if (!layout.has("tensor")) {
+    changes.emplace_back("mesh.tensor", text(none.tensor));
+    if (!changes_field(flags, "mesh.sequence_parallel"))
+      changes.emplace_back("mesh.sequence_parallel", "false");
+  }
   if (!layout.has("shard")) {
     changes.emplace_back("mesh.shard", text(none.shard));
     for (const auto& change : usual_sharding())
@@ -77,7 +84,7 @@ FieldChanges changes_beside_mesh(const std::string& words, const FieldChanges& f
 
 void check_mesh_alone(const std::string& words, const FieldChanges& flags) {
   if (words.empty()) return;
-  for (const std::string name : {"pipeline", "replicate", "shard"})
+  for (const std::string name : {"pipeline", "replicate", "shard", "tensor"})
     if (changes_field(flags, "mesh." + name))
       throw UsageError(text("--mesh ", words, " lays out all ranks, but --", name, " is given too"),
                        {.hint = text("Write it in --mesh, as ", name, "=2, or leave --mesh out.")});
@@ -93,7 +100,7 @@ void check_ranks_of_mesh(const std::string& words, const recipe::Recipe::Mesh& m
 }
 
 int ranks_of(const recipe::Recipe::Mesh& mesh) {
-  return static_cast<int>(std::max<std::int64_t>(mesh.pipeline, 1) * mesh.parts());
+  return static_cast<int>(std::max<std::int64_t>(mesh.pipeline, 1) * mesh.ranks_of_stage());
 }
 
 void check_shard_level(const recipe::Recipe& recipe, const FieldChanges& flags) {

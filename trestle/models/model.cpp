@@ -55,7 +55,9 @@ nn::Layers make_transformer(const ModelOptions& options) {
   return transformer(*options.transformer, {.seed = options.seed,
                                             .attention = options.attention,
                                             .adapters = options.adapters,
-                                            .frozen_type = options.frozen_type});
+                                            .frozen_type = options.frozen_type,
+                                            .tensor = options.tensor,
+                                            .recompute_attention = options.recompute_attention});
 }
 
 struct Maker {

@@ -10,6 +10,7 @@
 #include "trestle/models/transformer/attend.h"
 #include "trestle/models/transformer/config.h"
 #include "trestle/models/transformer/low_rank.h"
+#include "trestle/models/transformer/tensor_split.h"
 #include "trestle/nn/layers.h"
 
 // Models by name, for recipes. A model of your own needs none of this: any nn::Layers is one.
@@ -31,6 +32,8 @@ struct ModelOptions {
   AttentionCore attention = AttentionCore::Fused;
   LowRankOptions adapters = {};
   FrozenType frozen_type = FrozenType::Float32;
+  TensorSplit tensor = {};
+  bool recompute_attention = false;
 };
 
 using MakeModel = std::function<nn::Layers(const ModelOptions&)>;

@@ -101,6 +101,8 @@ struct Recipe {
     std::int64_t pipeline = 0;
     std::int64_t replicate = 1;
     std::int64_t shard = 1;
+    std::int64_t tensor = 1;
+    bool sequence_parallel = false;
     std::string shard_level = "parameters";
     std::vector<std::string> units = {"layers"};
     std::string reshard = "yes";
@@ -109,6 +111,7 @@ struct Recipe {
     std::string link = {};
 
     std::int64_t parts() const { return replicate * shard; }  // data-parallel shares of a batch
+    std::int64_t ranks_of_stage() const { return parts() * tensor; }
   } mesh;
 
   struct Pipeline {

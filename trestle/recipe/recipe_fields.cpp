@@ -169,7 +169,7 @@ void add_rank_fields(std::vector<Field>& fields) {
             {0, 4096, {}, OnResume::MayChange}));
   fields.push_back(
       field(&Recipe::mesh, "mesh", &M::pipeline, "pipeline",
-            "ranks of each pipeline; 0 = the number of ranks / (`replicate` x `shard`)",
+            "ranks of each pipeline; 0 = the number of ranks / (`replicate` x `shard` x `tensor`)",
             {0, 1000, {}, OnResume::MayChange}));
   fields.push_back(field(&Recipe::mesh, "mesh", &M::replicate, "replicate",
                          "data parallelism: the number of replicas, which split each batch",
@@ -179,6 +179,16 @@ void add_rank_fields(std::vector<Field>& fields) {
             "sharded data parallelism: ranks that split each batch and shard the training state; "
             "combined with `replicate`, a batch has shard x replicate shares",
             {1, 1000, {}, OnResume::ChangesNumbers}));
+  fields.push_back(
+      field(&Recipe::mesh, "mesh", &M::tensor, "tensor",
+            "tensor parallelism: ranks that split the layers of a transformer, its heads, MLPs and "
+            "vocabulary",
+            {1, 1000, {}, OnResume::ChangesNumbers}));
+  fields.push_back(
+      field(&Recipe::mesh, "mesh", &M::sequence_parallel, "sequence_parallel",
+            "with `tensor`: norms, dropout and sums work on shards of the tokens, which takes less "
+            "memory and sends the same bytes",
+            {.on_resume = OnResume::ChangesNumbers}));
   fields.push_back(field(&Recipe::mesh, "mesh", &M::shard_level, "shard_level",
                          "what is sharded over the ranks of `shard`: nothing; optimizer_state "
                          "(ZeRO-1); gradients too (ZeRO-2); "

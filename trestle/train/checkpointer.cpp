@@ -98,14 +98,15 @@ void Checkpointer::write(const checkpoint::TrainState& state, Gradients gradient
     const auto groups =
         model_.replicas->groups_to_save(optimizers(), {.gradients = with_gradients});
     return checkpoint::write_training_checkpoint(folder_.last(), groups, state, ranks_.saving(),
-                                                 model_.padding);
+                                                 model_.padding, model_.slices);
   }
   checkpoint::TrainingCheckpoint resume{.weights = weights_of(model_.pipeline), .state = state};
   for (const StageOptimizer& stage : model_.optimizers)
     for (auto& entry : optim::optimizer_state(*stage.optimizer, stage.names))
       resume.optimizer.push_back(std::move(entry));
   if (with_gradients) resume.gradients = this->gradients();
-  checkpoint::write_training_checkpoint(folder_.last(), resume, ranks_.saving(), model_.padding);
+  checkpoint::write_training_checkpoint(folder_.last(), resume, ranks_.saving(), model_.padding,
+                                        model_.slices);
 }
 
 parallel::StageOptimizers Checkpointer::optimizers() const {
@@ -138,9 +139,12 @@ void Checkpointer::write_weights(const std::filesystem::path& file, const EpochR
   NamedTensors own =
       replicas && replicas->is_sharded() ? replicas->state() : weights_of(model_.pipeline);
   if (ranks_.replica() > 0) own.clear();  // replica 0 writes them
+  checkpoint::TensorGroups groups;
+  for (auto& [name, tensor] : own) groups["weights"].push_back({.name = name, .tensor = tensor});
+  groups = checkpoint::without_padding(checkpoint::in_whole_tensors(groups, model_.slices),
+                                       model_.padding);
   with_saved_state_named(folder_, ranks_, [&] {
-    checkpoint::write_tensors_over_ranks(file, checkpoint::without_padding(own, model_.padding),
-                                         metadata, ranks_.saving());
+    checkpoint::write_tensors_over_ranks(file, groups["weights"], metadata, ranks_.saving());
   });
 }
 

@@ -35,6 +35,7 @@ class Checkpointer {
     parallel::StageReplicas* replicas;  // null: one pipeline
     std::vector<StageOptimizer>& optimizers;
     checkpoint::PaddedRows padding = {};  // rows that are not saved
+    checkpoint::RankSlices slices = {};   // of tensor parallelism
   };
 
   // `keep_best`: how many epochs' weights are kept.

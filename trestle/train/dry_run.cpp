@@ -217,7 +217,7 @@ at::Device device_to_measure_on(const recipe::Recipe& recipe, const std::vector<
 // The devices of the first pipeline that [mesh] lays over the ranks; each rank has one.
 std::vector<Device> devices_of_pipeline(const recipe::Recipe& recipe,
                                         const std::vector<Device>& devices) {
-  const auto parts = static_cast<std::size_t>(recipe.mesh.parts());
+  const auto parts = static_cast<std::size_t>(recipe.mesh.ranks_of_stage());
   const auto stages = static_cast<std::size_t>(recipe.mesh.pipeline);
   if (parts == 1 && stages <= 1) return devices;
   if (devices.size() == 1) return {std::max<std::size_t>(stages, 1), devices[0]};
@@ -235,10 +235,13 @@ std::vector<Device> devices_of_pipeline(const recipe::Recipe& recipe,
 
 // "mesh pipeline=2,replicate=1,shard=2 · shard level gradients · "
 std::string mesh_words(const recipe::Recipe::Mesh& mesh) {
-  if (mesh.parts() == 1) return "";
+  if (mesh.ranks_of_stage() == 1) return "";
   std::string words = text("mesh ", mesh.pipeline > 0 ? text("pipeline=", mesh.pipeline, ",") : "",
                            "replicate=", mesh.replicate);
-  if (mesh.shard > 1) words += text(",shard=", mesh.shard, " · shard level ", mesh.shard_level);
+  if (mesh.shard > 1) words += text(",shard=", mesh.shard);
+  if (mesh.tensor > 1) words += text(",tensor=", mesh.tensor);
+  if (mesh.shard > 1) words += text(" · shard level ", mesh.shard_level);
+  if (mesh.sequence_parallel) words += " · sequence parallel";
   return words + " · ";
 }
 
@@ -289,7 +292,7 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   const std::vector<Device> all_devices = planned_devices(recipe.devices.use);
   const std::vector<Device> devices = devices_of_pipeline(recipe, all_devices);
   check_balance(recipe, devices.size());
-  const nn::Layers model = make_model(recipe, hooks.models);
+  const nn::Layers model = make_model(recipe, hooks.models, split_on_paper(recipe.mesh));
   const DataOnPaper data = look_at_data(recipe, user_parts);
   check_channels(recipe, data.example);
   check_shares(recipe, data.training);

@@ -33,7 +33,7 @@ std::string EpochSample::write(Pipeline& pipeline, parallel::StageReplicas* repl
           if (computes) {
             const at::Tensor ids = ranks.is_first() ? at::tensor(next).unsqueeze(0) : at::Tensor();
             const at::Tensor scores = pipeline.evaluate(ids);
-            if (ranks.is_last())
+            if (ranks.is_last() && ranks.counts())
               chosen = choose_sample_token(scores[0][-1].to(at::kCPU, at::kFloat), so_far,
                                            task_.allowed, seed_);
           } else {

@@ -108,23 +108,25 @@ void check_initial_weights(const recipe::Recipe& recipe) {
   if (is_transformer(recipe)) check_tokens_of_weights(recipe);
 }
 
-std::vector<InitialFile> initial_files(const recipe::Recipe& recipe) {
+std::vector<InitialFile> initial_files(const recipe::Recipe& recipe,
+                                       const nn::ParameterSlices& slices) {
   std::vector<InitialFile> files;
   const std::string& weights = recipe.model.weights;
   if (!weights.empty())
-    files.push_back(
-        {.title = "weights",
-         .path = weights,
-         .strict = recipe.model.weights_strict,
-         .filled = [](const NamedTensors& model) { return model; },
-         .load =
-             [recipe, weights](const NamedTensors& model, const checkpoint::LoadOptions& options) {
-               if (is_transformer(recipe))
-                 return load_transformer_weights(transformer_config(recipe), model, weights,
-                                                 options, NewTokens::Filled);
-               return checkpoint::load_weights(model, weights, options);
-             },
-         .note = note_on_new_tokens(recipe)});
+    files.push_back({.title = "weights",
+                     .path = weights,
+                     .strict = recipe.model.weights_strict,
+                     .filled = [](const NamedTensors& model) { return model; },
+                     .load =
+                         [recipe, weights, slices](const NamedTensors& model,
+                                                   const checkpoint::LoadOptions& options) {
+                           if (is_transformer(recipe))
+                             return load_transformer_weights(transformer_config(recipe), model,
+                                                             weights, options, NewTokens::Filled,
+                                                             slices);
+                           return checkpoint::load_weights(model, weights, options);
+                         },
+                     .note = note_on_new_tokens(recipe)});
   const std::string& adapters = recipe.adapters.weights;
   if (!adapters.empty() && is_transformer(recipe))
     files.push_back(

@@ -6,6 +6,7 @@
 
 #include "trestle/checkpoint/weights.h"
 #include "trestle/device/named_tensors.h"
+#include "trestle/nn/parameter_slice.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/progress/progress.h"
 
@@ -33,7 +34,9 @@ struct InitialFile {
 };
 
 // In the order of loading; empty if the recipe names none.
-std::vector<InitialFile> initial_files(const recipe::Recipe& recipe);
+// `slices` are those of the rank's parameters (tensor parallelism).
+std::vector<InitialFile> initial_files(const recipe::Recipe& recipe,
+                                       const nn::ParameterSlices& slices = {});
 
 // A title of a note, as wide as those of the other notes.
 std::string title_column(const std::string& title);

@@ -158,7 +158,7 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
                           const models::OwnModels& own, const UserParts& user_parts) {
   check_training(recipe, user_parts);
   const std::vector<Device> devices = open_devices(recipe);
-  const nn::Layers model = make_model(recipe, own);
+  const nn::Layers model = make_model(recipe, own, split_on_paper(recipe.mesh));
   freeze_named(recipe, model.named_parameters());
   const Task task = make_task(recipe, progress, user_parts);
   const at::MemoryFormat format = memory_format_of(recipe);
@@ -192,7 +192,7 @@ LayerCosts costs_of_profile(const recipe::Recipe& recipe, plan::LayerProfile pro
                             const models::OwnModels& own, const UserParts& user_parts) {
   check_training(recipe, user_parts);
   const std::vector<Device> devices = planned_devices(recipe.devices.use);
-  const nn::Layers model = make_model(recipe, own);
+  const nn::Layers model = make_model(recipe, own, split_on_paper(recipe.mesh));
   freeze_named(recipe, model.named_parameters());
   check_layers(recipe, profile, model);
   LayerCosts result = costs_without_layers(recipe, devices, micro_batches_of(recipe));

@@ -10,7 +10,7 @@
 namespace trestle::train {
 
 void check_mesh(const recipe::Recipe::Mesh& mesh, int ranks) {
-  const std::int64_t parts = mesh.parts();
+  const std::int64_t parts = mesh.ranks_of_stage();
   const std::int64_t per_replica =
       mesh.pipeline > 0 ? mesh.pipeline : std::max<std::int64_t>(1, ranks / parts);
   if (per_replica * parts == ranks) return;
@@ -18,7 +18,8 @@ void check_mesh(const recipe::Recipe::Mesh& mesh, int ranks) {
   throw UsageError(
       text("[mesh] needs ", mesh.pipeline > 0 ? text("pipeline = ", mesh.pipeline, " x ") : "",
            "replicate = ", mesh.replicate, mesh.shard > 1 ? text(" x shard = ", mesh.shard) : "",
-           ", but there ", plural(ranks, "is ", "are "), counted(ranks, "rank")),
+           mesh.tensor > 1 ? text(" x tensor = ", mesh.tensor) : "", ", but there ",
+           plural(ranks, "is ", "are "), counted(ranks, "rank")),
       {.hint = text("Start ", asked, " ranks, for example with --ranks ", asked,
                     ", or change [mesh] (--mesh).")});
 }

@@ -71,15 +71,26 @@ checkpoint::LoadReport joined_report(const checkpoint::LoadReport& report, const
       static_cast<std::size_t>(ranks.sum_of_pipeline(static_cast<std::int64_t>(report.loaded)));
   all.converted =
       static_cast<std::size_t>(ranks.sum_of_pipeline(static_cast<std::int64_t>(report.converted)));
-  const bool counts = ranks.replica() == 0;  // the other replicas load the same
-  all.missing = ranks.gather_lines(counts ? report.missing : std::vector<std::string>());
-  all.mismatched = ranks.gather_lines(counts ? report.mismatched : std::vector<std::string>());
+  all.missing = ranks.gather_lines(ranks.counts() ? report.missing : std::vector<std::string>());
+  all.mismatched =
+      ranks.gather_lines(ranks.counts() ? report.mismatched : std::vector<std::string>());
   const auto unexpected = ranks.gather_lines(report.unexpected);
   all.unexpected.clear();
   for (const auto& name : report.unexpected)
     if (std::count(unexpected.begin(), unexpected.end(), name) == loading_ranks)
       all.unexpected.push_back(name);
   return all;
+}
+
+// The numbers of the model's parameters that this rank adds to the count: a slice counts on each
+// tensor rank, a whole parameter on the first one.
+std::int64_t own_parameters(const Pipeline& pipeline, const RunRanks& ranks) {
+  if (ranks.replica() > 0) return 0;
+  const nn::ParameterSlices slices = pipeline.parameter_slices();
+  std::int64_t count = 0;
+  for (const auto& [name, parameter] : pipeline.named_parameters())
+    if (ranks.counts() || slices.contains(name)) count += parameter.numel();
+  return count;
 }
 
 }  // namespace
@@ -114,7 +125,7 @@ void load_weights_over_ranks(const recipe::Recipe& recipe, const Pipeline& pipel
                              const RunRanks& ranks, Progress& progress) {
   const NamedTensors model = weights_of(pipeline);
   if (ranks.alone()) return load_initial_weights(recipe, model, progress);
-  for (const InitialFile& file : initial_files(recipe)) {
+  for (const InitialFile& file : initial_files(recipe, pipeline.parameter_slices())) {
     const NamedTensors own = file.filled(model);
     checkpoint::LoadReport report;
     if (!own.empty()) report = file.load(own, {.strict = false});
@@ -142,11 +153,11 @@ void add_ranks(const std::vector<Device>& devices, const Pipeline& pipeline, con
                RunPlan* plan) {
   if (ranks.alone()) return;
   plan->devices = ranks.words() + " · " + describe_devices(devices);
-  plan->parameters = ranks.sum_of_pipeline(plan->parameters);
+  plan->parameters = ranks.sum(own_parameters(pipeline, ranks));
   std::vector<std::string> rows;
   for (std::size_t stage = 0; stage < plan->stages.size(); ++stage) {
     const auto& row = plan->stages[stage];
-    if (!row.device.empty() && ranks.replica() == 0)
+    if (!row.device.empty() && ranks.counts())
       rows.push_back(text(stage, " ", row.budget, " ", row.device));
   }
   for (const auto& line : ranks.gather_lines(rows)) {

@@ -47,14 +47,18 @@ RunRanks::RunRanks(const World* world) {
 }
 
 void RunRanks::lay_out(const recipe::Recipe::Mesh& mesh) {
-  const auto pipeline = static_cast<int>(mesh.pipeline), parts = static_cast<int>(mesh.parts());
+  const auto pipeline = static_cast<int>(mesh.pipeline),
+             parts = static_cast<int>(mesh.ranks_of_stage());
   const int per_replica = pipeline > 0 ? pipeline : std::max(1, size() / parts);
   check_mesh(mesh, size());
   if (parts == 1) return;
   std::vector<mesh::Dimension> dimensions = {{"pipeline", per_replica},
                                              {"replicate", static_cast<int>(mesh.replicate)}};
   if (mesh.shard > 1) dimensions.push_back({"shard", static_cast<int>(mesh.shard)});
+  if (mesh.tensor > 1) dimensions.push_back({"tensor", static_cast<int>(mesh.tensor)});
   mesh_.emplace(*world_, dimensions);
+  if (mesh.tensor > 1)
+    tensor_ = {.ranks = tensor_parallel::TensorRanks(*mesh_), .sequence = mesh.sequence_parallel};
   if (mesh.shard > 1) level_ = level_of(mesh.shard_level);
   ShardOptions options{.level = level_};
   set_sharding(mesh, &options);
@@ -112,7 +116,7 @@ std::int64_t RunRanks::sum(std::int64_t mine) const {
 std::vector<double> RunRanks::sum_of_last(std::vector<double> mine) const {
   if (alone()) return mine;
   at::Tensor numbers = at::tensor(mine, at::kDouble);
-  if (!is_last()) numbers.zero_();
+  if (!is_last() || tensor_.ranks.rank() > 0) numbers.zero_();
   group().all_reduce(numbers).wait();
   std::memcpy(mine.data(), numbers.const_data_ptr(), mine.size() * sizeof(double));
   return mine;

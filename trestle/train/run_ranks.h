@@ -13,6 +13,7 @@
 #include "trestle/data/loader.h"
 #include "trestle/device/device.h"
 #include "trestle/mesh/device_mesh.h"
+#include "trestle/models/transformer/tensor_split.h"
 #include "trestle/nn/metrics.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/sharding/options/rank_groups.h"
@@ -27,8 +28,8 @@ class RunRanks {
   RunRanks() = default;
   explicit RunRanks(const World* world);
 
-  // Lays the ranks out as [mesh] describes: `replicate` x `shard` pipelines. Throws UsageError for
-  // another number of ranks. All ranks call it.
+  // Lays the ranks out as [mesh] describes: `replicate` x `shard` pipelines, each of `tensor` ranks
+  // a stage. Throws UsageError for another number of ranks. All ranks call it.
   void lay_out(const recipe::Recipe::Mesh& mesh);
 
   bool alone() const { return !world_; }
@@ -38,10 +39,15 @@ class RunRanks {
   bool reports() const { return rank() == 0; }
   // The first stage takes the inputs; the last one computes the outputs and takes the targets.
   bool is_first() const { return stage_rank() == 0; }
-  bool is_last() const { return stage_rank() + 1 == size() / replicas(); }
+  bool is_last() const { return stage_rank() + 1 == (mesh_ ? mesh_->size("pipeline") : size()); }
   // The number of pipelines that share each batch, and the number of this rank's pipeline.
   int replicas() const { return mesh_ ? groups_.all.size() : 1; }
   int replica() const { return mesh_ ? groups_.all.rank() : 0; }
+  // The ranks that split this rank's layers; one rank alone without `tensor` in [mesh].
+  const models::TensorSplit& tensor() const { return tensor_; }
+  // Whether this rank counts in sums over the ranks of one pipeline: values that are equal in all
+  // replicas, and on all tensor ranks, count once.
+  bool counts() const { return replica() == 0 && tensor_.ranks.rank() == 0; }
   // The level of sharding over the ranks of [mesh] shard.
   ShardLevel level() const { return level_; }
   data::Share share() const { return {.part = replica(), .parts = replicas()}; }
@@ -56,7 +62,7 @@ class RunRanks {
   comm::Group pipeline_group() const;  // not valid if one rank holds all stages
   // The ranks that hold the same stages, of all pipelines; not valid for one pipeline.
   const sharding::RankGroups& replica_groups() const { return groups_; }
-  const DeviceMesh& mesh() const { return *mesh_; }  // with several pipelines
+  const DeviceMesh& mesh() const { return *mesh_; }  // with several ranks of a stage
   // The part of the data that this rank reads; nothing on the ranks between the first and the last
   // stage.
   std::optional<data::Part> reads() const;
@@ -69,7 +75,7 @@ class RunRanks {
 
   // Whether `mine` is true on any rank.
   bool any(bool mine) const;
-  // The sum over the pipelines' last ranks, on all ranks.
+  // The sum over the pipelines' last ranks, of the first tensor rank each, on all ranks.
   std::vector<double> sum_of_last(std::vector<double> mine) const;
   // The rows (dimension 0) of all replicas in their order, on the CPU. A replica without rows
   // passes None. The ranks that hold the same stages call it.
@@ -84,7 +90,7 @@ class RunRanks {
   std::vector<std::string> gather_lines(const std::vector<std::string>& mine) const;
   std::int64_t sum(std::int64_t mine) const;
   // The sum over the ranks of one pipeline, for values that are equal in all pipelines.
-  std::int64_t sum_of_pipeline(std::int64_t mine) const { return sum(replica() == 0 ? mine : 0); }
+  std::int64_t sum_of_pipeline(std::int64_t mine) const { return sum(counts() ? mine : 0); }
 
   // Calls `what` on one rank after the other, on the first one first.
   void in_turn(const std::function<void()>& what) const;
@@ -95,8 +101,9 @@ class RunRanks {
   int stage_rank() const { return mesh_ ? mesh_->coordinate("pipeline") : rank(); }
 
   std::optional<World> world_;
-  std::optional<DeviceMesh> mesh_;  // with replicas
-  sharding::RankGroups groups_;     // with replicas
+  std::optional<DeviceMesh> mesh_;  // with several ranks of a stage
+  sharding::RankGroups groups_;     // the same
+  models::TensorSplit tensor_;
   ShardLevel level_ = ShardLevel::None;
 };
 

@@ -52,6 +52,13 @@ void check_row_count(const recipe::Recipe::Data& data) {
                  "a run early."});
 }
 
+void check_split(const recipe::Recipe& recipe) {
+  if (recipe.mesh.tensor == 1 || is_transformer(recipe)) return;
+  throw UsageError(text("'tensor' = ", recipe.mesh.tensor, " in [mesh] splits the layers of ",
+                        "transformers, and the model is '", recipe.model.name, "'"),
+                   {.hint = "Use replicate, shard or pipeline in [mesh]."});
+}
+
 }  // namespace
 
 void check_training(const recipe::Recipe& recipe, const UserParts& own) {
@@ -66,6 +73,7 @@ void check_training(const recipe::Recipe& recipe, const UserParts& own) {
   nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
   for (const std::string& word : recipe.pipeline.recompute) schedule::parse_recompute(word);
   link_of(recipe.mesh);
+  check_split(recipe);
 }
 
 std::optional<simulate::Link> link_of(const recipe::Recipe::Mesh& mesh) {
@@ -123,9 +131,29 @@ at::MemoryFormat memory_format_of(const recipe::Recipe& recipe) {
                                                        : at::MemoryFormat::Preserve;
 }
 
+namespace {
+
+constexpr const char* attention_word = "attention";  // in 'checkpoint' of [pipeline]
+
+bool recomputes_attention(const recipe::Recipe& recipe) {
+  const auto& words = recipe.pipeline.checkpoint;
+  return is_transformer(recipe) &&
+         std::find(words.begin(), words.end(), attention_word) != words.end();
+}
+
+// The layers that are recomputed as a whole.
+std::vector<std::string> recomputed_layers(const recipe::Recipe& recipe) {
+  std::vector<std::string> names = recipe.pipeline.checkpoint;
+  if (is_transformer(recipe)) std::erase(names, attention_word);
+  return names;
+}
+
+}  // namespace
+
 nn::Graph graph_of_training(const recipe::Recipe& recipe, const nn::Layers& model) {
   nn::Graph graph = model.graph();
-  if (!recipe.pipeline.checkpoint.empty()) checkpoint_layers(recipe.pipeline.checkpoint)(graph);
+  const std::vector<std::string> names = recomputed_layers(recipe);
+  if (!names.empty()) checkpoint_layers(names)(graph);
   return graph;
 }
 
@@ -137,7 +165,13 @@ void check_names_of_layers(const recipe::Recipe& recipe, const nn::Layers& model
   check_unit_names(recipe.mesh, names);
 }
 
-nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own) {
+models::TensorSplit split_on_paper(const recipe::Recipe::Mesh& mesh) {
+  return {.ranks = tensor_parallel::TensorRanks::on_paper(0, static_cast<int>(mesh.tensor)),
+          .sequence = mesh.sequence_parallel};
+}
+
+nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own,
+                      const models::TensorSplit& tensor) {
   models::ModelOptions options;
   options.name = recipe.model.name;
   options.in_channels = recipe.model.channels;
@@ -152,6 +186,8 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
     options.attention = models::parse_attention_core(recipe.transformer.attention);
     options.adapters = adapter_options(recipe);
     options.frozen_type = frozen_type(recipe);
+    options.tensor = tensor;
+    options.recompute_attention = recomputes_attention(recipe);
   }
   const auto checked = [&](nn::Layers model) {
     check_names_of_layers(recipe, model);
@@ -167,7 +203,7 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
 }
 
 nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnModels& own) {
-  nn::Layers model = make_model(recipe, own);
+  nn::Layers model = make_model(recipe, own, split_on_paper(recipe.mesh));
   const NamedTensors parameters = model.named_parameters();
   check_parameter_names(recipe, parameters);
   freeze_named(recipe, parameters);
@@ -201,6 +237,7 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
   PipelineOptions options;
   options.group = parts.group;
   options.replicas = std::move(parts.replicas);
+  options.tensor = std::move(parts.tensor);
   options.optimizer.make = std::move(parts.optimizer);
   if (options.optimizer.make) options.optimizer.clip_grad_norm = recipe.optimizer.clip_grad_norm;
   options.devices = devices;
@@ -215,8 +252,8 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
     for (const std::string& word : recipe.pipeline.recompute)
       options.plan.recompute_per_stage.push_back(schedule::parse_recompute(word));
   options.checkpoint_segments = static_cast<int>(recipe.pipeline.checkpoint_segments);
-  if (!recipe.pipeline.checkpoint.empty())
-    options.wrap_layers = checkpoint_layers(recipe.pipeline.checkpoint);
+  const std::vector<std::string> recomputed = recomputed_layers(recipe);
+  if (!recomputed.empty()) options.wrap_layers = checkpoint_layers(recomputed);
   options.numerics.memory_format = memory_format_of(recipe);
   options.numerics.precision = precision::parse_precision(recipe.train.precision);
   options.numerics.seed = static_cast<std::uint64_t>(recipe.train.seed);

@@ -44,7 +44,12 @@ void check_names_of_layers(const recipe::Recipe& recipe, const nn::Layers& model
 
 // The model of [model]: one of `own`, or one of models::make_model's. Its layers have
 // the names that [mesh] and [pipeline] give: check_names_of_layers().
-nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own);
+// `tensor` splits the layers of a transformer.
+nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own,
+                      const models::TensorSplit& tensor = {});
+
+// The split of [mesh] as its first rank sees it, without other ranks: for predictions.
+models::TensorSplit split_on_paper(const recipe::Recipe::Mesh& mesh);
 
 // The layers of `model` as a training runs them: those that 'checkpoint' in [pipeline] names are
 // recomputed in their backwards. Shares the model's modules. Throws as check_names_of_layers().
@@ -58,6 +63,7 @@ struct PipelineParts {
   nn::Values sample = {};           // needed where the balance is measured
   comm::Group group = {};           // the ranks of the pipeline
   ReplicaOptions replicas = {};     // where several pipelines share each batch
+  TensorOptions tensor = {};        // where several ranks split the layers
   OptimizerFactory optimizer = {};  // empty: the pipeline does not train
 };
 // The pipeline of [pipeline].

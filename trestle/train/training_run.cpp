@@ -81,7 +81,8 @@ void TrainingRun::begin(const RunFolder& folder) {
 
 void TrainingRun::restore(const RunFolder& folder) {
   folder_ = folder;
-  const checkpoint::SavedTraining saved(folder.last(), padded_rows(setup_.recipe));
+  const checkpoint::SavedTraining saved(folder.last(), padded_rows(setup_.recipe),
+                                        setup_.slices.parameters);
   check_same_run(saved.state());
   state_ = saved.state();
   open_folder(folder);
@@ -106,7 +107,8 @@ void TrainingRun::open_folder(const RunFolder& folder) {
                                             .pipeline = *setup_.pipeline,
                                             .replicas = setup_.replicas.get(),
                                             .optimizers = setup_.optimizers,
-                                            .padding = padded_rows(setup_.recipe)},
+                                            .padding = padded_rows(setup_.recipe),
+                                            .slices = setup_.slices},
                         folder, setup_.recipe.train.keep_best);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "trestle/deepspeed/options.h"
+#include "trestle/parallel/tensor_stages.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/initial_weights.h"
 #include "trestle/train/language/transformer_recipe.h"
@@ -52,7 +53,7 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
   std::vector<Device> all_devices;
   ranks.in_turn([&] { all_devices = open_devices(recipe); });
   devices = devices_of_rank(all_devices, ranks);
-  nn::Layers model = make_model(recipe, hooks.models);
+  nn::Layers model = make_model(recipe, hooks.models, ranks.tensor());
   // Before the measurements of the balance and of the prediction, which compute in it.
   if (ranks.reports() && !devices[0].torch.is_cuda())
     report_slow_precision(recipe, model, hooks, progress);
@@ -70,6 +71,7 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
   make_pipeline_if_missing(model, first);
   if (begins) load_weights_over_ranks(recipe, *pipeline, ranks, progress);
   freeze_over_ranks(recipe, *pipeline, ranks);
+  split_layers();
   optimizer_factory->set_parameters(pipeline->named_parameters());
   note_statistics_of_replicas(*this);
   if (recipe.train.predict) predict(first);  // before any parameter is sharded
@@ -103,6 +105,15 @@ ShardOptions TrainingSetup::shard_options() const {
   return options;
 }
 
+// Before the parameters are sharded, while they have their shapes.
+void TrainingSetup::split_layers() {
+  if (ranks.tensor().ranks.alone()) return;
+  const auto sliced = parallel::agree_on_slices(*pipeline, ranks.tensor().ranks);
+  if (replicas) replicas->set_sliced(sliced);
+  slices = {.parameters = pipeline->parameter_slices(),
+            .writes_whole_tensors = ranks.tensor().ranks.rank() == 0};
+}
+
 void TrainingSetup::shard_parameters() {
   Bytes trained = 0;
   for (const at::Tensor& parameter : pipeline->parameters())
@@ -125,7 +136,9 @@ std::unique_ptr<Pipeline> TrainingSetup::cut_pipeline(const nn::Layers& model,
       recipe, model, devices,
       {.sample = sample,
        .group = ranks.pipeline_group(),
-       .replicas = {.group = ranks.replica_groups().all, .hooks = replicas},
+       .replicas = {.group = replicas ? ranks.replica_groups().all : comm::Group(),
+                    .hooks = replicas},
+       .tensor = parallel::tensor_options(ranks.tensor().ranks),
        .optimizer = [factory = optimizer_factory](int stage, const NamedTensors& parameters) {
          return factory->make(stage, parameters);
        }});

@@ -49,6 +49,7 @@ struct TrainingSetup {
   std::shared_ptr<RecipeOptimizers> optimizer_factory;
   std::unique_ptr<Pipeline> pipeline;
   std::vector<StageOptimizer> optimizers;  // the pipeline's
+  checkpoint::RankSlices slices;           // of tensor parallelism
   std::optional<EpochSample> sample;       // of a language model
   std::optional<Prediction> prediction;
   RunPlan plan;
@@ -59,6 +60,7 @@ struct TrainingSetup {
   void make_pipeline_if_missing(const nn::Layers& model, const std::optional<data::Batch>& first);
   void predict(const std::optional<data::Batch>& first);
   ShardOptions shard_options() const;
+  void split_layers();
   void shard_parameters();
 };
 

@@ -2,10 +2,13 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/models/transformer/vocabulary.h"
 
@@ -110,20 +113,103 @@ std::vector<PublicPart> parts_of(const TransformerConfig& config, PublicNames na
   return {};
 }
 
+// One tensor of ours under its public names: all of it, or a rank's slice.
+class Boxes {
+ public:
+  Boxes(const TransformerConfig& config, const nn::ParameterSlices& slices)
+      : vocabulary_(config.vocabulary), slices_(slices) {}
+
+  void add(const std::string& name, const at::Tensor& tensor, std::vector<PublicPart> parts) {
+    const auto found = slices_.find(name);
+    if (found == slices_.end()) return add_whole(name, tensor, std::move(parts));
+    nn::ParameterSlice slice = found->second;
+    if (is_vocabulary_table(name)) slice = true_rows(slice);
+    std::int64_t first = 0;  // of the part, in the whole tensor
+    for (PublicPart& part : parts) {
+      if (part.rows == 0) part.rows = slice.whole[0];
+      if (slice.dimension == 0)
+        add_rows(tensor, slice, part, first);
+      else
+        add(part, tensor.narrow(0, first, part.rows), {0, slice.ranges[0].begin},
+            {part.rows, slice.whole[1]});
+      first += part.rows;
+    }
+  }
+
+  std::vector<PublicBox> take() { return std::move(boxes_); }
+
+ private:
+  // Padded rows are in no file.
+  nn::ParameterSlice true_rows(nn::ParameterSlice slice) const {
+    slice.whole[0] = std::min(slice.whole[0], vocabulary_);
+    for (nn::IndexRange& range : slice.ranges)
+      range.size = std::clamp<std::int64_t>(vocabulary_ - range.begin, 0, range.size);
+    return slice;
+  }
+
+  void add_whole(const std::string& name, const at::Tensor& tensor, std::vector<PublicPart> parts) {
+    const at::Tensor all = first_rows({{name, tensor}}, vocabulary_)[0].second.detach();
+    std::int64_t first = 0;
+    for (const PublicPart& part : parts) {
+      add(part, part.rows > 0 ? all.narrow(0, first, part.rows) : all, {}, {});
+      first += part.rows;
+    }
+  }
+
+  // The rows of a part in the slice's ranges.
+  void add_rows(const at::Tensor& tensor, const nn::ParameterSlice& slice, const PublicPart& part,
+                std::int64_t first) {
+    std::int64_t own = 0;  // of the range, in this rank's tensor
+    for (const nn::IndexRange& range : slice.ranges) {
+      const std::int64_t begin = std::max(range.begin, first);
+      const std::int64_t end = std::min(range.begin + range.size, first + part.rows);
+      if (begin < end) {
+        std::vector<std::int64_t> offset(slice.whole.size(), 0), whole = slice.whole;
+        offset[0] = begin - first;
+        whole[0] = part.rows;
+        add(part, tensor.narrow(0, own + begin - range.begin, end - begin), offset, whole);
+      }
+      own += range.size;
+    }
+  }
+
+  void add(const PublicPart& part, const at::Tensor& view, std::vector<std::int64_t> offset,
+           std::vector<std::int64_t> whole) {
+    const bool turned = part.layout == Layout::Transposed;
+    if (turned && offset.size() == 2) {
+      std::swap(offset[0], offset[1]);
+      std::swap(whole[0], whole[1]);
+    }
+    boxes_.push_back({part.name, turned ? view.detach().t() : view.detach(), std::move(offset),
+                      std::move(whole)});
+  }
+
+  std::int64_t vocabulary_;
+  const nn::ParameterSlices& slices_;
+  std::vector<PublicBox> boxes_;
+};
+
 }  // namespace
+
+std::vector<PublicBox> public_boxes(const TransformerConfig& config, PublicNames names,
+                                    const NamedTensors& ours, const nn::ParameterSlices& slices) {
+  Boxes boxes(config, slices);
+  for (const auto& [name, tensor] : ours) boxes.add(name, tensor, parts_of(config, names, name));
+  return boxes.take();
+}
+
+std::vector<PublicBox> own_boxes(const TransformerConfig& config, const NamedTensors& ours,
+                                 const nn::ParameterSlices& slices) {
+  Boxes boxes(config, slices);
+  for (const auto& [name, tensor] : ours) boxes.add(name, tensor, {{name}});
+  return boxes.take();
+}
 
 NamedTensors public_views(const TransformerConfig& config, PublicNames names,
                           const NamedTensors& ours) {
   NamedTensors views;
-  for (const auto& [name, tensor] : first_rows(ours, config.vocabulary)) {
-    std::int64_t first = 0;
-    const at::Tensor whole = tensor.detach();
-    for (PublicPart& part : parts_of(config, names, name)) {
-      const at::Tensor rows = part.rows > 0 ? whole.narrow(0, first, part.rows) : whole;
-      first += part.rows;
-      views.emplace_back(std::move(part.name), part.layout == Layout::Transposed ? rows.t() : rows);
-    }
-  }
+  for (PublicBox& box : public_boxes(config, names, ours, {}))
+    views.emplace_back(std::move(box.name), std::move(box.view));
   return views;
 }
 
@@ -149,17 +235,28 @@ std::string canonical_name(const TransformerConfig& config, PublicNames names,
   return std::string(in_file);
 }
 
-void rotary_rows_from_gguf(const TransformerConfig& config, const NamedTensors& ours) {
+void rotary_rows_from_gguf(const TransformerConfig& config, const NamedTensors& ours,
+                           const nn::ParameterSlices& slices) {
   if (config.style == Style::Gpt2) return;
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : ours) {
     const auto inside = in_block(name);
     if (!inside || inside->module != "attention.qkv") continue;
-    std::int64_t first = 0;
+    const auto slice = slices.find(name);
+    std::int64_t first = 0, part = 0;
     for (const std::int64_t heads : {config.heads, config.kv_heads}) {
-      const at::Tensor rows = tensor.detach().narrow(0, first, heads * config.head_size);
-      first += rows.size(0);
-      const at::Tensor pairs = rows.unflatten(0, {heads, config.head_size / 2, 2});
+      const std::int64_t count = slice == slices.end()
+                                     ? heads * config.head_size
+                                     : slice->second.ranges[static_cast<std::size_t>(part)].size;
+      if (count % config.head_size != 0)
+        throw UsageError(text("llama.cpp's weights cannot be split here: a tensor rank would have ",
+                              "a part of one of ", heads, " heads of '", name, "'"),
+                         {.hint = "Use the same weights in safetensors, or fewer tensor ranks."});
+      const at::Tensor rows = tensor.detach().narrow(0, first, count);
+      first += count;
+      ++part;
+      const at::Tensor pairs =
+          rows.unflatten(0, {count / config.head_size, config.head_size / 2, 2});
       rows.copy_(pairs.transpose(1, 2).reshape(rows.sizes()));
     }
   }

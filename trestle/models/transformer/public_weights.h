@@ -1,10 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trestle/device/named_tensors.h"
 #include "trestle/models/transformer/config.h"
+#include "trestle/nn/parameter_slice.h"
 
 // The names and layouts that public files give the weights of a transformer.
 //
@@ -30,6 +33,21 @@ enum class PublicNames {
 NamedTensors public_views(const TransformerConfig& config, PublicNames names,
                           const NamedTensors& ours);
 
+// The same for a rank that holds slices of some parameters (tensor parallelism).
+struct PublicBox {
+  std::string name;
+  at::Tensor view;
+  // The box of the file's tensor that the view is, and that tensor's shape; empty for all of it.
+  // Several boxes may be of one tensor.
+  std::vector<std::int64_t> offset = {};
+  std::vector<std::int64_t> whole = {};
+};
+std::vector<PublicBox> public_boxes(const TransformerConfig& config, PublicNames names,
+                                    const NamedTensors& ours, const nn::ParameterSlices& slices);
+// The same under trestle's own names, for files of trestle.
+std::vector<PublicBox> own_boxes(const TransformerConfig& config, const NamedTensors& ours,
+                                 const nn::ParameterSlices& slices);
+
 // The name that public_views() gives the tensor of a file: without "transformer." for Gpt2. Empty
 // for tensors that are no weights (causal masks, rotary frequencies), and for a stored head where
 // the config ties it.
@@ -44,6 +62,10 @@ std::string public_module(const TransformerConfig& config, const std::string& pr
 // Reorders the query and key rows of `ours` in place, after a GGUF file of the architecture llama
 // was loaded into them. It stores the rows of each head for interleaved rotary pairs: (0, half),
 // (1, half + 1), ... next to each other. No effect for Gpt2.
-void rotary_rows_from_gguf(const TransformerConfig& config, const NamedTensors& ours);
+//
+// With `slices` it reorders this rank's heads. Throws UsageError where a rank has a part of a head:
+// with fewer kv_heads than tensor ranks.
+void rotary_rows_from_gguf(const TransformerConfig& config, const NamedTensors& ours,
+                           const nn::ParameterSlices& slices = {});
 
 }  // namespace trestle::models

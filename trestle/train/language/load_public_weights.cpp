@@ -107,19 +107,41 @@ std::map<std::string, std::int64_t> rows_of_tables(const models::TransformerConf
   return rows;
 }
 
-// A tied model has no use for the file's head, which should be its table of tokens.
+// Loads into a model's tensors or into a rank's boxes of them.
+checkpoint::LoadReport load_boxes(const std::vector<models::PublicBox>& boxes,
+                                  const std::filesystem::path& file,
+                                  checkpoint::LoadOptions options) {
+  NamedTensors into;
+  for (const models::PublicBox& box : boxes) {
+    if (!box.offset.empty())
+      options.boxes[into.size()] = {.offset = box.offset, .whole = box.whole};
+    into.emplace_back(box.name, box.view);
+  }
+  return checkpoint::load_weights(into, file, options);
+}
+
+// A tied model has no use for the file's head, which should be its table of tokens. With `slices`
+// the rows of this rank are compared.
 void refuse_other_head(const NamedTensors& ours, const std::filesystem::path& file,
-                       const StoredTensors& in_file) {
+                       const StoredTensors& in_file, const nn::ParameterSlices& slices) {
   const auto is_head = [](const auto& tensor) { return tensor.name == "lm_head.weight"; };
   const auto stored = std::ranges::find_if(in_file, is_head);
   const auto table =
       std::ranges::find_if(ours, [](const auto& one) { return one.first == "embed.tokens"; });
   if (stored == in_file.end() || table == ours.end()) return;  // the table may be another stage's
   const at::Tensor& tokens = table->second;
-  const at::Tensor head = at::empty(stored->shape, tokens.options().requires_grad(false));
-  checkpoint::load_weights(
-      {{stored->name, head}}, file,
-      {.strict = false, .rename = [](const std::string& name) { return name; }});
+  const auto slice = slices.find("embed.tokens");
+  std::vector<std::int64_t> shape = stored->shape;
+  checkpoint::LoadOptions options{.strict = false,
+                                  .rename = [](const std::string& name) { return name; }};
+  if (slice != slices.end() && shape.size() == 2) {
+    const std::int64_t begin = slice->second.ranges[0].begin;
+    shape[0] = std::clamp<std::int64_t>(shape[0] - begin, 0, tokens.size(0));
+    if (shape[0] == 0) return;
+    options.boxes[0] = {.offset = {begin, 0}, .whole = stored->shape};
+  }
+  const at::Tensor head = at::empty(shape, tokens.options().requires_grad(false));
+  checkpoint::load_weights({{stored->name, head}}, file, options);
   const at::NoGradGuard no_grad;
   if (head.dim() == 2 && head.size(1) == tokens.size(1) && head.size(0) <= tokens.size(0) &&
       at::equal(head, tokens.narrow(0, 0, head.size(0))))
@@ -133,35 +155,45 @@ void refuse_other_head(const NamedTensors& ours, const std::filesystem::path& fi
 
 checkpoint::LoadReport load_rows(const models::TransformerConfig& config, const NamedTensors& ours,
                                  const std::filesystem::path& file, const StoredTensors& in_file,
-                                 checkpoint::LoadOptions options) {
+                                 checkpoint::LoadOptions options,
+                                 const nn::ParameterSlices& slices) {
   if (const auto names = names_in(in_file)) {
     options.rename = [&](const std::string& name) {
       return models::canonical_name(config, *names, name);
     };
     checkpoint::LoadReport report =
-        checkpoint::load_weights(models::public_views(config, *names, ours), file, options);
+        load_boxes(models::public_boxes(config, *names, ours, slices), file, options);
     report.names = *names == models::PublicNames::Gguf ? "llama.cpp's" : "Hugging Face's";
-    if (*names == models::PublicNames::Gguf) models::rotary_rows_from_gguf(config, ours);
-    if (config.tied_head) refuse_other_head(ours, file, in_file);
+    if (*names == models::PublicNames::Gguf) models::rotary_rows_from_gguf(config, ours, slices);
+    if (config.tied_head) refuse_other_head(ours, file, in_file, slices);
     return report;
   }
   const bool has_adapters =
       std::any_of(in_file.begin(), in_file.end(),
                   [](const checkpoint::StoredTensor& one) { return is_adapter(one.name); });
-  NamedTensors into = models::first_rows(ours, config.vocabulary);
-  if (!has_adapters) std::erase_if(into, [](const auto& one) { return is_adapter(one.first); });
-  return checkpoint::load_weights(into, file, options);
+  auto into = models::own_boxes(config, ours, slices);
+  if (!has_adapters) std::erase_if(into, [](const auto& one) { return is_adapter(one.name); });
+  return load_boxes(into, file, options);
 }
 
 checkpoint::LoadReport load_exact(const models::TransformerConfig& config, const NamedTensors& ours,
                                   const std::filesystem::path& file, const StoredTensors& in_file,
-                                  const checkpoint::LoadOptions& options, NewTokens new_tokens) {
-  if (new_tokens == NewTokens::Refused) return load_rows(config, ours, file, in_file, options);
+                                  const checkpoint::LoadOptions& options, NewTokens new_tokens,
+                                  const nn::ParameterSlices& slices) {
+  if (new_tokens == NewTokens::Refused)
+    return load_rows(config, ours, file, in_file, options, slices);
   const auto rows = rows_of_tables(config, in_file);
   models::TransformerConfig old = config;
   if (const auto found = rows.find("embed.tokens"); found != rows.end())
     old.vocabulary = std::min(found->second, config.vocabulary);
-  const auto report = load_rows(old, ours, file, in_file, options);
+  if (old.vocabulary != config.vocabulary && !slices.empty())
+    throw UsageError(
+        text("the weights have the rows of ", old.vocabulary, " tokens and the model ",
+             config.vocabulary, ": tensor ranks cannot add the rows of new tokens"),
+        {.file = file.string(),
+         .hint = "Train the first step without 'tensor' in [mesh], and resume with it, "
+                 "or export the weights with their new rows first."});
+  const auto report = load_rows(old, ours, file, in_file, options, slices);
   if (old.vocabulary == config.vocabulary) return report;
   NamedTensors grown = ours;  // the tables that the file has
   std::erase_if(grown, [&](const auto& one) { return !rows.contains(one.first); });
@@ -182,12 +214,14 @@ checkpoint::LoadReport load_transformer_weights(const models::TransformerConfig&
                                                 const NamedTensors& ours,
                                                 const std::filesystem::path& file,
                                                 const checkpoint::LoadOptions& options,
-                                                NewTokens new_tokens) {
+                                                NewTokens new_tokens,
+                                                const nn::ParameterSlices& slices) {
   const StoredTensors in_file = checkpoint::list_weights(file);
-  if (has_scales(in_file)) return load_exact(config, ours, file, in_file, options, new_tokens);
+  if (has_scales(in_file))
+    return load_exact(config, ours, file, in_file, options, new_tokens, slices);
   ExactMatrices exact(ours);
   const checkpoint::LoadReport report =
-      load_exact(config, exact.tensors(), file, in_file, options, new_tokens);
+      load_exact(config, exact.tensors(), file, in_file, options, new_tokens, slices);
   exact.round();
   return report;
 }
