@@ -10,6 +10,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/nn/token_loss.h"
+#include "trestle/nn/token_targets.h"
 
 namespace trestle::nn {
 
@@ -68,32 +69,10 @@ at::Tensor cross_entropy_value(const CrossEntropyOptions& options, const at::Ten
   return sum / count;
 }
 
-// On a GPU the kernel checks them, without a wait for the device.
-void check_token_targets(const at::Tensor& target, std::int64_t vocabulary, std::int64_t ignored) {
-  if (target.is_cuda() || target.numel() == 0) return;
-  const at::Tensor on_cpu = target.to(at::kCPU).contiguous();
-  const auto* const ids = on_cpu.const_data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < on_cpu.numel(); ++i) {
-    if (ids[i] == ignored || (ids[i] >= 0 && ids[i] < vocabulary)) continue;
-    throw UsageError(
-        text("token_cross_entropy: target ", ids[i], " in row ", i / target.size(1), ", column ",
-             i % target.size(1), " is out of range: the scores have ", vocabulary, " tokens"),
-        {.hint = text("Prepare the text with the model's tokenizer. A target of ", ignored,
-                      " does not count.")});
-  }
-}
-
 at::Tensor token_cross_entropy_value(const CrossEntropyOptions& options, const at::Tensor& output,
                                      const at::Tensor& target) {
-  check_target("token_cross_entropy", target);
-  if (output.dim() != 3 || target.sizes() != output.sizes().slice(0, 2) ||
-      target.scalar_type() != at::kLong)
-    throw UsageError(
-        text("token_cross_entropy takes scores [N, T, V] and int64 token ids [N, T]; "
-             "got [",
-             join(output.sizes(), ", "), "] and ", target.scalar_type(), " [",
-             join(target.sizes(), ", "), "]"));
-  check_token_targets(target, output.size(2), options.ignore_index);
+  check_token_shapes("token_cross_entropy", output.sizes(), target);
+  check_token_ids("token_cross_entropy", target, output.size(2), options.ignore_index);
   return cross_entropy_value(options, output.flatten(0, 1), target.flatten());
 }
 
@@ -131,6 +110,32 @@ auto cross_entropy_and_dice_value(const DiceOptions& options) {
 }
 
 }  // namespace
+
+void check_token_shapes(const char* name, at::IntArrayRef scores, const at::Tensor& target) {
+  check_target(name, target);
+  if (scores.size() == 3 && target.sizes() == scores.slice(0, 2) &&
+      target.scalar_type() == at::kLong)
+    return;
+  throw UsageError(text(name, " takes scores [N, T, V] and int64 token ids [N, T]; got [",
+                        join(scores, ", "), "] and ", target.scalar_type(), " [",
+                        join(target.sizes(), ", "), "]"));
+}
+
+// On a GPU the kernel checks them, without a wait for the device.
+void check_token_ids(const char* name, const at::Tensor& target, std::int64_t vocabulary,
+                     std::int64_t ignored) {
+  if (target.is_cuda() || target.numel() == 0) return;
+  const at::Tensor on_cpu = target.to(at::kCPU).contiguous();
+  const auto* const ids = on_cpu.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < on_cpu.numel(); ++i) {
+    if (ids[i] == ignored || (ids[i] >= 0 && ids[i] < vocabulary)) continue;
+    throw UsageError(
+        text(name, ": target ", ids[i], " in row ", i / target.size(1), ", column ",
+             i % target.size(1), " is out of range: the scores have ", vocabulary, " tokens"),
+        {.hint = text("Prepare the text with the model's tokenizer. A target of ", ignored,
+                      " does not count.")});
+  }
+}
 
 Loss additive(std::string name,
               std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> value,

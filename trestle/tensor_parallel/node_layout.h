@@ -14,5 +14,6 @@ enum class NodeLayout {
 };
 
 NodeLayout layout_of_product(const torch::autograd::Node& node);  // column_ and row_product()
+NodeLayout layout_of_loss(const torch::autograd::Node& node);     // vocabulary_cross_entropy()
 
 }  // namespace trestle::tensor_parallel

@@ -166,6 +166,7 @@ NodeLayout layout_of(const Node& node) {
     return NodeLayout::Replicated;
   if (is_node_of<Scatter>(node) || is_node_of<ReduceScatter>(node) || is_node_of<Exchange>(node))
     return NodeLayout::Other;
+  if (const NodeLayout layout = layout_of_loss(node); layout != NodeLayout::None) return layout;
   return layout_of_product(node);
 }
 
