@@ -57,6 +57,7 @@ nn::Layers make_transformer(const ModelOptions& options) {
                                             .adapters = options.adapters,
                                             .frozen_type = options.frozen_type,
                                             .tensor = options.tensor,
+                                            .scores = options.scores,
                                             .recompute_attention = options.recompute_attention});
 }
 

@@ -33,6 +33,7 @@ struct ModelOptions {
   LowRankOptions adapters = {};
   FrozenType frozen_type = FrozenType::Float32;
   TensorSplit tensor = {};
+  SplitScores scores = SplitScores::Joined;
   bool recompute_attention = false;
 };
 

@@ -301,7 +301,8 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   make_layers(model, memory_format_of(recipe));
   check_parameter_names(recipe, model.named_parameters());
   freeze_named(recipe, model.named_parameters());
-  check_example(recipe, model, loss_of(recipe, user_parts), data.sample);
+  const nn::Loss loss = loss_of_split(recipe, user_parts, split_on_paper(recipe.mesh));
+  check_example(recipe, model, loss, data.sample);
   std::optional<precision::SlowPrecision> slow;
   if (!device.is_cuda()) {
     const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
@@ -317,9 +318,8 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
         .profile(data.example, largest_micro_batch_of(recipe));
   });
   costs.profile.loss_memory =
-      loss_memory(loss_of(recipe, user_parts), costs.profile, largest_micro_batch_of(recipe),
-                  data.sample.target, device);
-  set_loss_memory(loss_of(recipe, user_parts), &costs);
+      loss_memory(loss, costs.profile, largest_micro_batch_of(recipe), data.sample.target, device);
+  set_loss_memory(loss, &costs);
   const std::vector<int> balance = cut_of(recipe, costs);
   const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);
   const CutPrediction prediction = predict_cut(recipe, costs, balance, user_parts);

@@ -108,7 +108,7 @@ void refuse_different_recipes(const recipe::Recipe& recipe, const RunRanks& rank
 
 double data_mark_of(const std::optional<data::Batch>& first, std::int64_t examples,
                     const RunRanks& ranks) {
-  const bool has_inputs = first && ranks.is_first();
+  const bool has_inputs = first && ranks.is_first() && ranks.tensor().ranks.rank() == 0;
   const auto names = ranks.gather_lines(has_inputs ? first->names : std::vector<std::string>());
   if (!ranks.alone()) {
     std::optional<ReadData> mine;

@@ -187,6 +187,7 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
     options.adapters = adapter_options(recipe);
     options.frozen_type = frozen_type(recipe);
     options.tensor = tensor;
+    if (splits_scores(recipe)) options.scores = models::SplitScores::Own;
     options.recompute_attention = recomputes_attention(recipe);
   }
   const auto checked = [&](nn::Layers model) {

@@ -11,9 +11,11 @@
 #include "trestle/data/augment_volumes.h"
 #include "trestle/data/segmentation.h"
 #include "trestle/nn/token_loss.h"
+#include "trestle/tensor_parallel/vocabulary_cross_entropy.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/data_sets/data_sets.h"
 #include "trestle/train/data_sets/find_data.h"
+#include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/volume_picture.h"
 
 namespace trestle::train {
@@ -118,6 +120,27 @@ nn::Loss loss_of(const recipe::Recipe& recipe, const UserParts& own) {
   if (std::find(known.begin(), known.end(), name) == known.end())
     throw_unknown("loss", name, known);
   return nn::make_loss(name, {.ignores = !recipe.data.mask_ignore.empty()});
+}
+
+bool splits_scores(const recipe::Recipe& recipe) {
+  return is_transformer(recipe) && recipe.data.name == "tokens" &&
+         (recipe.train.loss.empty() || recipe.train.loss == nn::token_cross_entropy().name);
+}
+
+nn::Loss loss_of_split(const recipe::Recipe& recipe, const UserParts& own,
+                       const models::TensorSplit& tensor) {
+  nn::Loss loss = loss_of(recipe, own);
+  if (tensor.ranks.alone() || !splits_scores(recipe)) return loss;
+  const models::TransformerConfig config = transformer_config(recipe);
+  const auto of_whole = loss.value;
+  const auto of_own = tensor_parallel::vocabulary_cross_entropy(
+                          {tensor.ranks.of("loss"), config.vocabulary, models::table_rows(config)})
+                          .value;
+  loss.value = [of_whole, of_own, vocabulary = config.vocabulary](const at::Tensor& scores,
+                                                                  const at::Tensor& target) {
+    return scores.size(-1) == vocabulary ? of_whole(scores, target) : of_own(scores, target);
+  };
+  return loss;
 }
 
 namespace {

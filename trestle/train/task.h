@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trestle/data/loader.h"
+#include "trestle/models/transformer/tensor_split.h"
 #include "trestle/nn/loss.h"
 #include "trestle/nn/metrics.h"
 #include "trestle/recipe/recipe.h"
@@ -58,6 +59,13 @@ void check_examples(const recipe::Recipe& recipe, const OpenedData& data,
 
 // The loss of a recipe, or of its data set. Throws UsageError for an unknown one.
 nn::Loss loss_of(const recipe::Recipe& recipe, const UserParts& own = {});
+
+// The same where tensor ranks hold the scores of a language model together: in training it takes
+// this rank's scores, and those of the whole vocabulary too. If splits_scores() is false,
+// the model returns whole scores in training too.
+nn::Loss loss_of_split(const recipe::Recipe& recipe, const UserParts& own,
+                       const models::TensorSplit& tensor);
+bool splits_scores(const recipe::Recipe& recipe);
 
 // The name of the metric of a recipe, or of its data set. Throws UsageError for an unknown one.
 std::string metric_of(const recipe::Recipe& recipe, const UserParts& own = {});

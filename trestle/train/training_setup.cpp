@@ -64,6 +64,7 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
   // synthesized.
   if (!recipe.pipeline.balance.empty()) pipeline = cut_pipeline(model, {});
   ranks.first_then_others([&] { open_data(hooks, resumed); });
+  task.loss = loss_of_split(recipe, hooks.user_parts, ranks.tensor());
   check_shares(recipe, task.training->examples());
   if (const auto part = ranks.reads()) first = task.training->read(0, 0, *part, ranks.share());
   data_mark = data_mark_of(first, task.training->examples(), ranks);

@@ -42,7 +42,8 @@ at::Tensor HeadImpl::forward(const at::Tensor& x, std::optional<at::Tensor> plac
   using tensor_parallel::Sharded;
   at::Tensor scores = own_scores(x, places && places->defined() ? places->size(1) : 0);
   const nn::IndexRange own = slice_.ranges[0];
-  if (!tensor_.ranks.alone() && split_scores == SplitScores::Joined) {
+  const bool joins = split_scores == SplitScores::Joined || !is_training();
+  if (!tensor_.ranks.alone() && joins) {
     scores = tensor_parallel::gather(tensor_.ranks, Sharded(scores, -1, slice_.whole[0])).tensor;
     return scores.size(-1) == vocabulary ? scores : scores.narrow(-1, 0, vocabulary);
   }

@@ -36,7 +36,9 @@ struct TensorSplit {
 // The scores that a rank of several returns.
 enum class SplitScores {
   Joined,  // all of them, on every rank
-  Own,     // [..., own rows], those of the rows of the table that this rank holds
+  // In training [..., own rows], those of the rows of the table that this rank holds, for
+  // tensor_parallel::vocabulary_cross_entropy(). In evaluation mode all of them.
+  Own,
 };
 
 }  // namespace trestle::models
