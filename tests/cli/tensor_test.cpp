@@ -1,0 +1,187 @@
+// `trestle train --mesh tensor=N`: ranks that split the layers of a language model.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/program.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/checkpoint/weights.h"
+
+namespace trestle {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class TrainTensor : public ProgramTest {
+ protected:
+  static void SetUpTestSuite() {
+    ProgramTest::SetUpTestSuite();
+    std::string words;
+    for (int i = 0; i < 60; ++i) words += text("The ", i, " ships sail, and the sea is wide.\n");
+    write_file(folder_ / "sea.txt", words);
+    write_file(folder_ / "split.toml", R"([model]
+name = "llama"
+width = 16
+[transformer]
+layers = 2
+heads = 4
+kv_heads = 2
+context = 32
+attention = "written"
+dropout = 0.1
+attention_dropout = 0.1
+[data]
+name = "tokens"
+tokens = "sea"
+order = "random"
+count = 64
+validation_windows = 8
+[optimizer]
+name = "adamw"
+learning_rate = 1e-2
+clip_grad_norm = 0.5
+[devices]
+use = "cpu"
+threads = 1
+[train]
+epochs = 2
+batch = 8
+predict = false
+log_every = 1
+)");
+    const Finished prepared =
+        run({"text", "prepare", "sea.txt", "--tokenizer", "bytes", "--out", "sea"});
+    ASSERT_EQ(prepared.code, 0) << prepared.err;
+    const Finished plain = train("plain", {});
+    ASSERT_EQ(plain.code, 0) << plain.err;
+  }
+  static Finished train(const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"train", "split.toml", "--name", name, "--quiet"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  }
+  static std::vector<double> numbers(const std::string& name, const char* key) {
+    std::vector<double> found;
+    for (const std::string& line :
+         split(read_file(folder_ / "runs" / name / "metrics.jsonl"), '\n')) {
+      if (line.empty()) continue;
+      const auto parsed = nlohmann::json::parse(line);
+      if (parsed.contains(key)) found.push_back(parsed[key].get<double>());
+    }
+    return found;
+  }
+  static void expect_losses_of_plain_run(const std::string& name) {
+    for (const char* key : {"loss", "validation_loss", "log_probability"}) {
+      const auto expected = numbers("plain", key), actual = numbers(name, key);
+      ASSERT_EQ(expected.size(), actual.size()) << name << " " << key;
+      EXPECT_FALSE(expected.empty()) << key;
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        EXPECT_NEAR(expected[i], actual[i], 2e-4) << name << " " << key << " " << i;
+    }
+  }
+};
+
+TEST_F(TrainTensor, MeshesTrainAsOneProcess) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> meshes = {
+      {"tensor2", {"--mesh", "tensor=2"}},
+      {"tensor4", {"--mesh", "tensor=4", "--sequence-parallel", "true"}},
+      {"stages", {"--mesh", "pipeline=2,tensor=2", "--checkpoint", "attention"}},
+      {"shards", {"--mesh", "shard=2,tensor=2", "--sequence-parallel", "true"}}};
+  for (const auto& [name, flags] : meshes) {
+    const Finished finished = train(name, flags);
+    ASSERT_EQ(finished.code, 0) << finished.err;
+    expect_losses_of_plain_run(name);
+  }
+}
+
+// A run is saved as whole tensors: any mesh resumes it, and one process reads it.
+TEST_F(TrainTensor, RunsResumeOnOtherMeshes) {
+  ASSERT_EQ(train("first", {"--mesh", "shard=2,tensor=2", "--epochs", "1"}).code, 0);
+  const auto whole = checkpoint::list_weights(folder_ / "runs/first/best.safetensors");
+  const auto plain = checkpoint::list_weights(folder_ / "runs/plain/best.safetensors");
+  ASSERT_EQ(whole.size(), plain.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const auto same =
+        std::ranges::find_if(plain, [&](const auto& one) { return one.name == whole[i].name; });
+    ASSERT_NE(same, plain.end()) << whole[i].name;
+    EXPECT_EQ(whole[i].shape, same->shape) << whole[i].name;
+  }
+  const std::vector<std::pair<std::string, std::vector<std::string>>> meshes = {
+      {"resumed1", {"--mesh", "tensor=1", "--ranks", "1"}},
+      {"resumed2", {"--mesh", "pipeline=2,tensor=2"}},
+      {"resumed4", {"--mesh", "tensor=4"}}};
+  for (const auto& [name, flags] : meshes) {
+    fs::copy(folder_ / "runs/first", folder_ / "runs" / name, fs::copy_options::recursive);
+    std::vector<std::string> words = {"train",    "--resume", "runs/" + name,
+                                      "--epochs", "2",        "--quiet"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Finished finished = run(words);
+    ASSERT_EQ(finished.code, 0) << finished.err;
+    expect_losses_of_plain_run(name);
+  }
+}
+
+// Slices are read from public weights; evaluating a split run's file gives its validation loss.
+TEST_F(TrainTensor, BeginsWithPublicWeights) {
+  ASSERT_EQ(run({"export", "runs/plain", "--out", "public", "--names", "hugging_face"}).code, 0);
+  const std::vector<std::string> more = {"--weights", "public/model.safetensors", "--epochs", "1"};
+  ASSERT_EQ(train("from_public", more).code, 0);
+  std::vector<std::string> split = more;
+  split.insert(split.end(), {"--mesh", "tensor=4"});
+  const Finished finished = train("split_from_public", split);
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const auto expected = numbers("from_public", "loss"),
+             actual = numbers("split_from_public", "loss");
+  ASSERT_EQ(expected.size(), actual.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(expected[i], actual[i], 2e-4) << i;
+  EXPECT_LT(actual[0], numbers("plain", "loss")[0] - 0.3) << "the weights were loaded";
+}
+
+TEST_F(TrainTensor, RefusesMeshesThatDoNotFit) {
+  const auto refused = [](const std::vector<std::string>& flags) {
+    const Finished finished = train("refused", flags);
+    EXPECT_EQ(finished.code, 2) << finished.err;
+    return finished.err;
+  };
+  EXPECT_THAT(refused({"--mesh", "tensor=3"}),
+              AllOf(HasSubstr("4 heads, 2 of keys and values"),
+                    HasSubstr("cannot be split over 3 tensor ranks, but over 1, 2, 4")));
+  EXPECT_THAT(refused({"--sequence-parallel", "true"}),
+              HasSubstr("'sequence_parallel' in [mesh] has no effect without 'tensor' above 1"));
+  EXPECT_THAT(refused({"--mesh", "tensor=2", "--ranks", "3"}), HasSubstr("lays out 2 ranks"));
+  EXPECT_THAT(refused({"--mesh", "tensors=2"}), HasSubstr("did you mean 'tensor'?"));
+  EXPECT_THAT(refused({"--mesh", "tensor=2", "--adapter-rank", "2", "--adapter-targets", "q_proj"}),
+              HasSubstr("a model with adapters cannot be split over tensor ranks"));
+  const Finished unet = run({"train", "small.toml", "--mesh", "tensor=2"});
+  EXPECT_EQ(unet.code, 2);
+  EXPECT_THAT(unet.err, HasSubstr("splits the layers of transformers, and the model is 'unet'"));
+}
+
+// The weights of a rank, its activations and its slice of the scores.
+TEST_F(TrainTensor, DryRunPredictsTheMemoryOfARank) {
+  const auto peak = [](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"train",  "split.toml", "--dry-run",
+                                      "--json", "--predict",  "true"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Finished finished = run(words);
+    EXPECT_EQ(finished.code, 0) << finished.err;
+    return nlohmann::json::parse(finished.out)
+        .at("stages")[0]
+        .at("predicted_peak_bytes")
+        .get<double>();
+  };
+  const double whole = peak({"--devices", "virtual:1"});
+  const double half = peak({"--devices", "virtual:2", "--mesh", "tensor=2"});
+  const double shards =
+      peak({"--devices", "virtual:2", "--mesh", "tensor=2", "--sequence-parallel", "true"});
+  EXPECT_LT(half, 0.75 * whole);
+  EXPECT_GT(half, 0.45 * whole);
+  EXPECT_LT(shards, half);
+}
+
+}  // namespace
+}  // namespace trestle
