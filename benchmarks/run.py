@@ -19,6 +19,7 @@
   thread ranks against processes; (overlap) how much of the communication a backward hides; (flatoptimizer) optimizers over
   flat shards, against torch::optim; (deepspeed) ZeRO-1 to 3 on 2 processes, against DeepSpeed on Gloo; (shardlargest) the largest model that trains at each level, against the formula
   (shardsave) a checkpoint of 1 GiB against the disk's sequential writing; a save in the background against a copy in memory
+  (tensor) a step of a decoder whose layers are split over 2 and 4 processes, against parallelize_module on Gloo
   (gpt) a training step of a GPT, against Python torch, eager and compiled; (generate) a token of SmolLM2-135M in fp32, bf16 and int8,
   against transformers, and llama.cpp where its package is; (tokens) 100 MB of text, against Hugging Face's tokenizers
   (weights) a safetensors file of 1 GiB into a model's parameters, against Python's load_file and load_state_dict
@@ -36,7 +37,7 @@ import sys
 
 from bench import HERE, ROOT, Bench, table
 from measuring import Trouble, load, machine, say
-from sections import language, parts, precision, predictions, ranks, reader, resnet50, saving, sharding, start, steps, sweep, weights
+from sections import language, parts, precision, predictions, ranks, reader, resnet50, saving, sharding, start, steps, sweep, tensor, weights
 
 # The names of measurements, and the function that makes them.
 SECTIONS = {("a",): steps.one_stage, ("b",): steps.two_stages, ("c", "d"): predictions.predictions, ("e",): start.first_step,
@@ -45,7 +46,7 @@ SECTIONS = {("a",): steps.one_stage, ("b",): steps.two_stages, ("c", "d"): predi
             ("rankstart",): ranks.start, ("idle",): ranks.idle, ("reader",): reader.reading, ("resnet50",): resnet50.steps, ("sweep",): sweep.tutorial,
             ("ddp",): sharding.ddp, ("fsdp",): sharding.fsdp, ("deepspeed",): sharding.deepspeed, ("shardranks",): sharding.ranks, ("overlap",): sharding.overlap,
             ("flatoptimizer",): sharding.flat_optimizer, ("shardlargest",): sharding.largest, ("shardsave",): saving.speed, ("weights",): weights.loading,
-            ("gpt",): language.gpt, ("characters",): language.characters, ("busy",): language.busy, ("generate",): language.generate, ("tokens",): language.tokens}
+            ("tensor",): tensor.tensor, ("gpt",): language.gpt, ("characters",): language.characters, ("busy",): language.busy, ("generate",): language.generate, ("tokens",): language.tokens}
 NAMES = [name for names in SECTIONS for name in names]
 OPTIONAL = {"deepspeed"}  # measured only where --only names it: its package compiles a part of itself
 
