@@ -81,6 +81,8 @@ std::string why_elsewhere(const Recipe& recipe, const Field& field) {
   if (name == "model.weights_strict" && recipe.model.weights.empty()) return "without 'weights'";
   if (name == "pipeline.backward_order" && recipe.pipeline.schedule != "gpipe")
     return text("for the schedule '", recipe.pipeline.schedule, "'");
+  if (name == "transformer.rope_theta" && recipe.model.name != "llama")
+    return "for models other than llama";
   const bool of_language = name == "train.peak_tflops" || name == "train.sample_tokens";
   if (of_language && !is_transformer(recipe)) return "for models other than language models";
   if (name == "train.min_delta" && recipe.train.patience == 0) return "without 'patience'";
