@@ -96,6 +96,15 @@ TEST(LearningRate, MomentumEqualsPython) {
   EXPECT_EQ(rate.momentum_at(9), rate.momentum_at(100));
 }
 
+TEST(LearningRate, StaysAtLowestRateAfterDecay) {
+  for (const char* schedule : {"cosine_decay", "linear_decay"}) {
+    LearningRate rate(0.1, {.schedule = schedule, .length = 10, .lowest = 0.01, .warm_up = 5});
+    EXPECT_EQ(rate.at(5), 0.1) << schedule;
+    EXPECT_GT(rate.at(14), 0.01) << schedule;
+    for (const std::int64_t step : {15, 16, 1000}) EXPECT_EQ(rate.at(step), 0.01) << schedule;
+  }
+}
+
 OptimizerOptions optimizer_of(const nlohmann::json& o, double rate) {
   OptimizerOptions options;
   options.name = o["name"];

@@ -4,6 +4,7 @@
     python tools/golden/make_learning_rate_goldens.py     (torch and numpy)
 """
 import json
+import math
 import warnings
 from pathlib import Path
 
@@ -90,6 +91,11 @@ def momenta(base, name, of_optimizer, of_schedule, warm_up):
                 rates=rates, momenta=momenta, weights=weights)
 
 
+def decay(o, lowest, height, length):
+    """Megatron-LM's schedules: at the end the lowest rate stays. `lowest` is a share of the base rate."""
+    return lr_scheduler.LambdaLR(o, lambda step: lowest + (1 - lowest) * height(min(step / length, 1)))
+
+
 # The options have the names of trestle's LearningRateOptions.
 CASES = [
     (0.1, dict(schedule="constant", warm_up=10, warm_up_from=0.01), constant),
@@ -104,6 +110,10 @@ CASES = [
     (1e-3, dict(schedule="cosine", length=17, lowest=1e-5), lambda o: lr_scheduler.CosineAnnealingLR(o, 17, 1e-5)),
     (1e-3, dict(schedule="cosine", length=53, lowest=1e-6, warm_up=7, warm_up_from=0.01),
      lambda o: lr_scheduler.CosineAnnealingLR(o, 53, 1e-6)),
+    (1e-3, dict(schedule="cosine_decay", length=41, lowest=1e-5, warm_up=5, warm_up_from=1e-9),
+     lambda o: decay(o, 1e-5 / 1e-3, lambda share: (1 + math.cos(math.pi * share)) / 2, 41)),
+    (1e-3, dict(schedule="linear_decay", length=33, lowest=2e-5),
+     lambda o: decay(o, 2e-5 / 1e-3, lambda share: 1 - share, 33)),
     (0.1, dict(schedule="one_cycle", length=60), lambda o: one_cycle(o, total_steps=60)),
     (0.1, dict(schedule="one_cycle", length=61, rise=0.25, first_divisor=10, last_divisor=100),
      lambda o: one_cycle(o, total_steps=61, pct_start=0.25, div_factor=10, final_div_factor=100)),

@@ -21,6 +21,7 @@
 #include "trestle/comm/world.h"
 #include "trestle/deepspeed/config/to_recipe.h"
 #include "trestle/device/spin_guard.h"
+#include "trestle/megatron/to_recipe.h"
 #include "trestle/train/mesh_options.h"
 #include "trestle/train/run_folder/run_folder.h"
 #include "trestle/train/setup.h"
@@ -37,6 +38,7 @@ struct TrainArguments {
   std::optional<std::string> name;
   std::string mesh;
   std::string deepspeed;
+  std::string megatron;
   RankOptions ranks;
   bool json = false;
   bool quiet = false;
@@ -234,8 +236,24 @@ int train_on_rank(TrainRequest request, const std::string& resumed, const World*
                    world);
 }
 
+// Prints the recipe of Megatron-LM's flags.
+int print_megatron_recipe(const Verb& verb, const TrainArguments& arguments) {
+  if (!arguments.recipe.empty() || !arguments.changes.empty())
+    throw UsageError(
+        "--megatron prints a recipe, and takes neither a recipe nor flags of its fields",
+        {.hint = "Save what it prints, and give the flags to `trestle train FILE`."});
+  refuse_without_effect(verb,
+                        {"--resume", "--name", "--mesh", "--deepspeed", "--max-restarts",
+                         "--dry-run", "--json", "--quiet", "--set"},
+                        "with --megatron");
+  const std::string recipe = megatron::to_recipe(arguments.megatron, asked_ranks(arguments.ranks));
+  if (!another_rank_prints()) std::cout << recipe << std::flush;
+  return 0;
+}
+
 int perform_train(const Verb& verb, const TrainArguments& arguments, const RunOptions& options,
                   const std::vector<std::string>& words) {
+  if (verb.given("--megatron")) return print_megatron_recipe(verb, arguments);
   TrainRequest request;
   try {
     request = read_train_request(verb, arguments, options);
@@ -288,6 +306,10 @@ void add_train(Verb app, const RunOptions& options, const std::vector<std::strin
            "Take batch, optimizer, precision and ZeRO stage from DeepSpeed's JSON file instead of "
            "the recipe (docs/deepspeed.md)")
       .type("FILE");
+  verb.add("--megatron", arguments->megatron,
+           "Print the recipe of these flags of Megatron-LM, and do not train; --ranks is its world "
+           "size (docs/megatron.md)")
+      .type("FLAGS");
   verb.add_number(
           "--max-restarts", {0, 1'000'000},
           [arguments](std::int64_t n) { arguments->ranks.max_restarts = static_cast<int>(n); },

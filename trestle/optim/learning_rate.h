@@ -9,7 +9,8 @@
 // The learning rate as a function of the step. The numbers equal those of Python's
 // torch.optim.lr_scheduler to the last digit: StepLR, MultiStepLR, CosineAnnealingLR (Loshchilov,
 // Hutter 2016, without restarts), OneCycleLR (Smith, Topin 2017), and LinearLR before any of them,
-// joined as by SequentialLR.
+// joined as by SequentialLR. cosine_decay and linear_decay keep their lowest rate after their end,
+// as Megatron-LM's schedules do.
 //
 //   LearningRate rate(0.1, {.schedule = "cosine", .length = 900, .warm_up = 100});
 //   for (int step = 0; step < 1000; ++step) {
@@ -27,8 +28,11 @@ struct LearningRateOptions {
   double factor = 0.1;                        // step, multi_step: the factor of each decay
   std::int64_t every = 1;                     // step: steps between two decays
   std::vector<std::int64_t> milestones = {};  // multi_step: the steps that decay, ascending
-  std::int64_t length = 0;                    // cosine, one_cycle: its number of steps
-  double lowest = 0;          // cosine: the rate at its end; afterwards it rises again
+  // cosine, cosine_decay, linear_decay, one_cycle: its number of steps.
+  std::int64_t length = 0;
+  // cosine: the rate at its end; afterwards it rises again. cosine_decay, linear_decay: the rate at
+  // the end, which stays.
+  double lowest = 0;
   double rise = 0.3;          // one_cycle: the share of its steps that rise
   double first_divisor = 25;  // one_cycle: the first rate is base / first_divisor
   double last_divisor = 1e4;  // one_cycle: the last is the first / last_divisor

@@ -39,8 +39,10 @@ struct Recipe {
     std::int64_t vocabulary_multiple = 1;
     std::int64_t context = 0;
     std::int64_t layers = 0;
-    std::int64_t heads = 0, kv_heads = 0;
+    std::int64_t heads = 0, kv_heads = 0, head_size = 0;
     std::int64_t mlp = 0;
+    std::string activation = "auto";
+    double norm_epsilon = 0, rope_theta = 0, initial_deviation = 0;
     std::string tied = "auto";
     double dropout = 0, attention_dropout = 0;
     std::string attention = "fused";

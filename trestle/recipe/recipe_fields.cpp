@@ -305,7 +305,9 @@ void add_rate_fields(std::vector<Field>& fields) {
   add(&O::schedule_by, "schedule_by", "the unit of the schedule's lengths",
       Limits{.choices = {"step", "epoch"}});
   add(&O::schedule_length, "schedule_length",
-      "cosine, one_cycle: its length; 0 = the whole run after the warm-up", Limits{0, many});
+      "cosine, cosine_decay, linear_decay, one_cycle: its length; 0 = the whole run after the "
+      "warm-up",
+      Limits{0, many});
   add(&O::decay_factor, "decay_factor", "step, multi_step: the factor of each decay",
       Limits{1e-9, 1e9});
   add(&O::decay_every, "decay_every", "step: the distance between decays", Limits{1, many});
@@ -328,8 +330,8 @@ void add_rate_fields(std::vector<Field>& fields) {
       Limits{0, many});
   add(&O::warm_up_from, "warm_up_from", "warm_up: its first rate, as a share of the learning rate",
       Limits{1e-9, 1});
-  add(&O::min_learning_rate, "min_learning_rate", "cosine, plateau: the lowest rate",
-      Limits{0, 1e6});
+  add(&O::min_learning_rate, "min_learning_rate",
+      "cosine, cosine_decay, linear_decay, plateau: the lowest rate", Limits{0, 1e6});
   add(&O::plateau, "plateau", "lower the learning rate when the validation metric stops improving");
   add(&O::plateau_patience, "plateau_patience",
       "plateau: epochs without improvement before the rate is lowered", Limits{0, many});

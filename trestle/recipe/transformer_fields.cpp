@@ -25,10 +25,26 @@ void add_transformer_fields(std::vector<Field>& fields) {
   add(&T::heads, "heads", "attention heads of a block; 0 = of the config, or 12", size);
   add(&T::kv_heads, "kv_heads",
       "heads of keys and values, which divide `heads`; 0 = of the config, or `heads`", size);
+  add(&T::head_size, "head_size",
+      "rows of a head in the projections; 0 = of the config, or the width divided by `heads`",
+      Limits{0, 1048576});
   add(&T::mlp, "mlp",
       "inner width of a block's MLP; 0 = of the config, or 4 times the width (llama: 8/3 times, "
       "rounded up to a multiple of 64)",
       size);
+  add(&T::activation, "activation",
+      "of the MLP: gelu_tanh approximates gelu by tanh; auto: as the config, or gelu_tanh for gpt2 "
+      "and silu for llama",
+      Limits{.choices = {"auto", "gelu_tanh", "gelu", "silu", "relu"}});
+  add(&T::norm_epsilon, "norm_epsilon",
+      "added to the variance in norms; 0 = of the config, or 1e-5", Limits{0, 1});
+  add(&T::rope_theta, "rope_theta",
+      "llama: the base of the rotary positions' wavelengths; 0 = of the config, or 10000",
+      Limits{0, 1e12});
+  add(&T::initial_deviation, "initial_deviation",
+      "standard deviation of the initial weights, divided by sqrt(2 x layers) for projections back "
+      "to the width; 0 = of the config, or 0.02",
+      Limits{0, 1000});
   add(&T::tied, "tied",
       "whether the head's weight is the embedding's table; auto: as the config, or yes for gpt2 "
       "and no for llama",

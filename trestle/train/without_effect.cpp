@@ -35,10 +35,11 @@ std::string why_in_data(const Recipe& recipe, const Field& field, const UserPart
 // The learning-rate schedules that read a key.
 struct RateKey {
   std::string_view key;
-  std::array<std::string_view, 2> schedules;
+  std::array<std::string_view, 4> schedules;
 };
 constexpr std::array rate_keys = {
-    RateKey{"schedule_length", {"cosine", "one_cycle"}},
+    RateKey{"schedule_length", {"cosine", "cosine_decay", "linear_decay", "one_cycle"}},
+    RateKey{"min_learning_rate", {"cosine", "cosine_decay", "linear_decay"}},
     RateKey{"decay_factor", {"step", "multi_step"}},
     RateKey{"decay_every", {"step"}},
     RateKey{"milestones", {"multi_step"}},
@@ -53,17 +54,16 @@ constexpr std::array rate_keys = {
 std::string why_in_rate(const Recipe::Optimizer& optimizer, const Field& field) {
   const std::string& schedule = optimizer.learning_rate_schedule;
   for (const RateKey& known : rate_keys)
-    if (known.key == field.key &&
+    if (known.key == field.key && !(optimizer.plateau && field.key == "min_learning_rate") &&
         std::ranges::find(known.schedules, schedule) == known.schedules.end())
-      return text("for the learning-rate schedule '", schedule, "'");
+      return text("for the learning-rate schedule '", schedule, "'",
+                  field.key == "min_learning_rate" ? " without 'plateau'" : "");
   const bool momentum_range =
       field.key == "one_cycle_lowest_momentum" || field.key == "one_cycle_highest_momentum";
   if (momentum_range && !cycles_momentum(optimizer)) return "without 'one_cycle_momentum'";
   if (field.key == "warm_up_from" && optimizer.warm_up == 0) return "without 'warm_up'";
   if (field.key == "schedule_by" && schedule == "constant" && optimizer.warm_up == 0)
     return "for a constant learning rate without 'warm_up'";
-  if (field.key == "min_learning_rate" && schedule != "cosine" && !optimizer.plateau)
-    return text("for the learning-rate schedule '", schedule, "' without 'plateau'");
   if (field.key.starts_with("plateau_") && !optimizer.plateau) return "without 'plateau'";
   return "";
 }
@@ -81,6 +81,8 @@ std::string why_elsewhere(const Recipe& recipe, const Field& field) {
   if (name == "model.weights_strict" && recipe.model.weights.empty()) return "without 'weights'";
   if (name == "pipeline.backward_order" && recipe.pipeline.schedule != "gpipe")
     return text("for the schedule '", recipe.pipeline.schedule, "'");
+  if (name == "transformer.rope_theta" && recipe.model.name != "llama")
+    return "for models other than llama";
   const bool of_language = name == "train.peak_tflops" || name == "train.sample_tokens";
   if (of_language && !is_transformer(recipe)) return "for models other than language models";
   if (name == "train.min_delta" && recipe.train.patience == 0) return "without 'patience'";

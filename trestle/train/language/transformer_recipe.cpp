@@ -77,6 +77,24 @@ std::int64_t vocabulary_of_data(const recipe::Recipe& recipe) {
   return tokens::TokenSet(data.tokens).vocabulary();
 }
 
+TransformerConfig::Activation activation_of(const std::string& word) {
+  using Activation = TransformerConfig::Activation;
+  if (word == "gelu") return Activation::Gelu;
+  if (word == "silu") return Activation::Silu;
+  return word == "relu" ? Activation::Relu : Activation::GeluTanh;
+}
+
+// The choices of a recipe that are no sizes.
+void set_choices(const recipe::Recipe::Transformer& given, TransformerConfig& config) {
+  if (given.activation != "auto") config.activation = activation_of(given.activation);
+  if (given.norm_epsilon > 0) config.norm_epsilon = given.norm_epsilon;
+  if (given.rope_theta > 0) config.rope.theta = given.rope_theta;
+  if (given.initial_deviation > 0) config.initial_deviation = given.initial_deviation;
+  if (given.tied != "auto") config.tied_head = given.tied == "yes";
+  if (given.dropout > 0) config.dropout.embedding = config.dropout.residual = given.dropout;
+  if (given.attention_dropout > 0) config.dropout.attention = given.attention_dropout;
+}
+
 void divide_heads(TransformerConfig& config) {
   if (config.heads > 0 && config.width % config.heads != 0)
     throw UsageError(text("'heads' in [transformer] is ", config.heads,
@@ -108,13 +126,14 @@ TransformerConfig transformer_config(const recipe::Recipe& recipe) {
   if (given.heads != 0 && given.kv_heads == 0) config.kv_heads = 0;  // those of the config
   set_if_given(config.kv_heads, given.kv_heads);
   set_if_given(config.mlp, given.mlp);
-  if (config.head_size == 0 || recipe.model.width != 0 || given.heads != 0) divide_heads(config);
+  if (given.head_size != 0)
+    config.head_size = given.head_size;
+  else if (config.head_size == 0 || recipe.model.width != 0 || given.heads != 0)
+    divide_heads(config);
   if (config.kv_heads == 0) config.kv_heads = config.heads;
   if (config.mlp == 0)
     config.mlp = config.style == Style::Llama ? gated_mlp(config.width) : 4 * config.width;
-  if (given.tied != "auto") config.tied_head = given.tied == "yes";
-  if (given.dropout > 0) config.dropout.embedding = config.dropout.residual = given.dropout;
-  if (given.attention_dropout > 0) config.dropout.attention = given.attention_dropout;
+  set_choices(given, config);
   if (config.vocabulary == 0) config.vocabulary = vocabulary_of_data(recipe);
   if (config.vocabulary == 0)
     throw UsageError(

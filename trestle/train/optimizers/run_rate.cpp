@@ -1,6 +1,7 @@
 #include "trestle/train/optimizers/run_rate.h"
 
 #include <algorithm>
+#include <array>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -13,8 +14,9 @@ namespace {
 std::int64_t schedule_length(const recipe::Recipe::Optimizer& optimizer, const RunLength& length) {
   if (optimizer.schedule_length > 0) return optimizer.schedule_length;
   const std::int64_t run = optimizer.schedule_by == "epoch" ? length.epochs : length.steps();
-  const bool needed = optimizer.learning_rate_schedule == "cosine" ||
-                      optimizer.learning_rate_schedule == "one_cycle";
+  constexpr std::array with_length = {"cosine", "cosine_decay", "linear_decay", "one_cycle"};
+  const bool needed =
+      std::ranges::find(with_length, optimizer.learning_rate_schedule) != with_length.end();
   if (needed && optimizer.warm_up >= run)
     throw UsageError(text("the run has ", run, " ", optimizer.schedule_by, "s, and warm_up = ",
                           optimizer.warm_up, " in [optimizer] leaves none for the schedule '",

@@ -1,0 +1,157 @@
+#include <utility>
+
+#include "trestle/base/text.h"
+#include "trestle/megatron/mapping.h"
+
+namespace trestle::megatron {
+
+namespace {
+
+// The level of sharding over the data-parallel ranks, and the flag that sets it.
+std::pair<std::string, std::string> shard_level(Reading& reading) {
+  if (reading.has("--use-torch-fsdp2")) return {"parameters", "--use-torch-fsdp2"};
+  if (reading.has("--use-megatron-fsdp")) {
+    const std::string strategy =
+        reading.word_or("--data-parallel-sharding-strategy", "optim_grads_params",
+                        {"no_shard", "optim", "optim_grads", "optim_grads_params"});
+    reading.has("--use-distributed-optimizer");  // --use-megatron-fsdp includes it
+    const std::string why = reading.source("--data-parallel-sharding-strategy") + " " + strategy;
+    if (strategy == "optim") return {"optimizer_state", why};
+    if (strategy == "optim_grads") return {"gradients", why};
+    return {strategy == "no_shard" ? "none" : "parameters", why};
+  }
+  if (reading.has("--use-distributed-optimizer"))
+    return {"optimizer_state", "--use-distributed-optimizer"};
+  return {"none", ""};
+}
+
+void map_data_parallel(Reading& reading, const Sizes& sizes, RecipeText& out) {
+  const auto [level, why] = shard_level(reading);
+  std::int64_t replicas = 1;
+  if (level != "none")
+    replicas = reading.integer_or("--num-distributed-optimizer-instances", 1, {1, 100'000});
+  if (sizes.data_parallel % replicas != 0) {
+    reading.problem(text("--num-distributed-optimizer-instances ", replicas, " does not divide ",
+                         sizes.data_parallel, " data-parallel ranks, which ",
+                         divisors_of(sizes.data_parallel), " divide"));
+    replicas = 1;
+  }
+  const bool shards = level != "none" && sizes.data_parallel / replicas > 1;
+  if (!shards) {
+    if (level != "none") reading.note(why + ": the data-parallel ranks that would shard are one");
+    if (sizes.data_parallel > 1)
+      out.set("replicate", sizes.data_parallel, "data parallel: the ranks that are left");
+    return;
+  }
+  if (replicas > 1) out.set("replicate", replicas, "--num-distributed-optimizer-instances");
+  out.set("shard", sizes.data_parallel / replicas, "data parallel: the ranks that are left");
+  out.set("shard_level", level, why);
+}
+
+void map_mesh(Reading& reading, const Sizes& sizes, RecipeText& out) {
+  out.begin("mesh");
+  if (sizes.pipeline > 1 || sizes.tensor > 1 || sizes.data_parallel > 1)
+    out.set("pipeline", sizes.pipeline, reading.source("--pipeline-model-parallel-size"));
+  map_data_parallel(reading, sizes, out);
+  const bool sequence = reading.has("--sequence-parallel");
+  if (sizes.tensor == 1) {
+    if (sequence) reading.note("--sequence-parallel: one tensor rank has the whole sequence");
+    return;
+  }
+  out.set("tensor", sizes.tensor, "--tensor-model-parallel-size");
+  if (sequence) out.set("sequence_parallel", true, "--sequence-parallel");
+}
+
+// The blocks of each stage: equal, but for the first and last stage on request.
+std::vector<std::int64_t> blocks_of_stages(Reading& reading, const Sizes& sizes) {
+  constexpr Reading::Integers any{0, Reading::many};
+  const auto first = reading.integer("--decoder-first-pipeline-num-layers", any);
+  const auto last = reading.integer("--decoder-last-pipeline-num-layers", any);
+  const std::int64_t given = (first ? 1 : 0) + (last ? 1 : 0);
+  const std::int64_t stages = sizes.pipeline - given;
+  const std::int64_t blocks = sizes.layers - first.value_or(0) - last.value_or(0);
+  if (blocks < stages || (stages == 0 ? blocks != 0 : blocks % stages != 0)) {
+    reading.problem(text("--num-layers ", sizes.layers,
+                         given > 0 ? text(", of which ", blocks, " are left for ") : " over ",
+                         stages, " stages", given > 0 ? "," : "",
+                         ": equal stages need a multiple, or "
+                         "--decoder-first-pipeline-num-layers and "
+                         "--decoder-last-pipeline-num-layers; --pipeline-model-parallel-size ",
+                         divisors_of(sizes.layers), " divide them"));
+    return {};
+  }
+  std::vector<std::int64_t> of_stages;
+  if (first) of_stages.push_back(*first);
+  for (std::int64_t i = 0; i < stages; ++i) of_stages.push_back(blocks / stages);
+  if (last) of_stages.push_back(*last);
+  return of_stages;
+}
+
+// The names of the first blocks of each stage.
+std::vector<std::string> first_blocks(const std::vector<std::int64_t>& of_stages,
+                                      std::int64_t count) {
+  std::vector<std::string> names;
+  std::int64_t block = 0;
+  for (const std::int64_t blocks : of_stages) {
+    for (std::int64_t i = 0; i < std::min(blocks, count); ++i)
+      names.push_back(text("blocks.", block + i));
+    block += blocks;
+  }
+  return names;
+}
+
+void map_recomputation(Reading& reading, const std::vector<std::int64_t>& of_stages,
+                       RecipeText& out) {
+  using Names = std::vector<std::string>;
+  const bool short_form = reading.has("--recompute-activations");
+  const std::string granularity = reading.word_or(
+      "--recompute-granularity", short_form ? "selective" : "", {"selective", "full"});
+  if (granularity.empty()) return;
+  if (granularity == "selective") {
+    if (reading.has("--recompute-method"))
+      reading.problem("--recompute-method is one of --recompute-granularity full");
+    for (const std::string& module : reading.words("--recompute-modules"))
+      if (module != "core_attn")
+        reading.problem(text("--recompute-modules '", on_one_line(module),
+                             "': trestle recomputes core_attn, and whole blocks with "
+                             "--recompute-granularity full"));
+    return out.set("checkpoint", Names{"attention"},
+                   short_form ? "--recompute-activations: the core of attention"
+                              : "--recompute-granularity selective: the core of attention");
+  }
+  const std::string method = reading.word_or("--recompute-method", "", {"uniform", "block"});
+  const std::int64_t count = reading.integer_or("--recompute-num-layers", 1, {});
+  if (method.empty())
+    reading.problem("--recompute-granularity full needs --recompute-method uniform or block");
+  if (method == "block")
+    return out.set("checkpoint", first_blocks(of_stages, count),
+                   text("--recompute-method block: the first ", count, " of each stage"));
+  if (count > 1)
+    reading.note(text("--recompute-num-layers ", count,
+                      ": each block is recomputed alone; 'checkpoint_segments' in [pipeline] joins "
+                      "blocks"));
+  out.set("checkpoint", Names{"blocks"}, "--recompute-granularity full");
+}
+
+}  // namespace
+
+void map_ranks(Reading& reading, const Sizes& sizes, RecipeText& out) {
+  map_mesh(reading, sizes, out);
+  out.begin("pipeline");
+  const std::vector<std::int64_t> blocks = blocks_of_stages(reading, sizes);
+  if (sizes.pipeline > 1) {
+    if (!blocks.empty()) {
+      std::vector<std::int64_t> layers = blocks;
+      layers.front() += 1;
+      layers.back() += 2;
+      out.set("balance", layers, "blocks, with the embedding first, and norm and head last");
+    }
+    out.set("schedule", std::string("1f1b"), "--pipeline-model-parallel-size");
+    out.set("micro_batches", sizes.micro_batches,
+            text("batch / (micro-batch of ", sizes.micro_batch, " x ", sizes.data_parallel,
+                 " data parallel)"));
+  }
+  map_recomputation(reading, blocks, out);
+}
+
+}  // namespace trestle::megatron
