@@ -162,7 +162,10 @@ TEST(MegatronRecipe, NamesTensorRanks) {
   EXPECT_THAT(to_recipe(flags),
               AllOf(HasSubstr("\ntensor = 4 "), HasSubstr("\npipeline = 1 "),
                     HasSubstr("vocabulary_multiple = 512 "), Not(HasSubstr("sequence_parallel"))));
-  EXPECT_THAT(to_recipe(flags + "--sequence-parallel"), HasSubstr("\nsequence_parallel = true "));
+  const Recipe recipe = recipe_of(flags + "--sequence-parallel", 8);
+  EXPECT_EQ(recipe.mesh.tensor, 4);
+  EXPECT_TRUE(recipe.mesh.sequence_parallel);
+  EXPECT_EQ(recipe.mesh.replicate, 2);
   EXPECT_THAT(to_recipe(std::string(smallest_flags) + "--sequence-parallel"),
               AllOf(HasSubstr("--sequence-parallel: one tensor rank has the whole sequence"),
                     Not(HasSubstr("sequence_parallel = true"))));

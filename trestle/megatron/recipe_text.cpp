@@ -18,9 +18,8 @@ void RecipeText::begin(std::string section) {
 
 void RecipeText::set(std::string_view key, const recipe::FieldValue& value, std::string_view why) {
   constexpr std::size_t comments_begin = 32;
-  const recipe::Field* field = recipe::find_field(trestle::text(section_, ".", key));
   try {
-    if (field != nullptr) recipe::check_value(*field, value);
+    recipe::check_value(*recipe::find_field(trestle::text(section_, ".", key)), value);
   } catch (const UsageError& error) {
     problems_.push_back(trestle::text(why, ": in a recipe, ", error.what()));
   }
