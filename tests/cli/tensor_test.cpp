@@ -89,7 +89,8 @@ TEST_F(TrainTensor, MeshesTrainAsOneProcess) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> meshes = {
       {"tensor2", {"--mesh", "tensor=2"}},
       {"tensor4", {"--mesh", "tensor=4", "--sequence-parallel", "true"}},
-      {"stages", {"--mesh", "pipeline=2,tensor=2", "--checkpoint", "attention"}},
+      {"stages",
+       {"--mesh", "pipeline=2,tensor=2", "--checkpoint", "attention", "--balance", "2,3"}},
       {"shards", {"--mesh", "shard=2,tensor=2", "--sequence-parallel", "true"}}};
   for (const auto& [name, flags] : meshes) {
     const Finished finished = train(name, flags);

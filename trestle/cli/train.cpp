@@ -209,7 +209,7 @@ void check_request(TrainRequest request, int ranks, const RunOptions& options) {
   adapt_to_ranks(request, ranks, nullptr);
   train::check_training(request.recipe, user_parts_of(options));
   train::check_mesh(request.recipe.mesh, ranks);
-  const auto stages = static_cast<std::size_t>(ranks / request.recipe.mesh.parts());
+  const auto stages = static_cast<std::size_t>(ranks / request.recipe.mesh.ranks_of_stage());
   if (stages > 1) train::check_balance(request.recipe, stages, "rank");
   if (const int devices = virtual_devices_of(request.recipe); devices > 1)
     train::check_device_count(devices, ranks);
