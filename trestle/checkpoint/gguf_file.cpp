@@ -32,14 +32,6 @@ std::optional<std::string> as_word(const GgufValue& value) {
       value);
 }
 
-// Some blocks of a tensor, and the memory for their elements.
-struct BlockRange {
-  GgufType type = GgufType::F32;
-  std::uint64_t begin = 0;
-  std::uint64_t bytes = 0;
-  at::Tensor to;  // has one dimension
-};
-
 }  // namespace
 
 GgufFile::GgufFile(const std::filesystem::path& path)
@@ -61,21 +53,49 @@ bool GgufFile::fills(const Read& read) const {
           into.scalar_type() == at::kBFloat16);
 }
 
-// Several threads read and convert, each a few blocks at a time.
 void GgufFile::fill(const std::vector<Read>& reads) const {
-  constexpr std::uint64_t most_bytes = 64 << 10;
-  std::vector<BlockRange> ranges;
+  std::vector<BlockRange> whole;
   for (const Read& read : reads) {
     const GgufTensor& tensor = header_.tensors[read.tensor];
-    const GgufBlock block = block_of(tensor.type);
+    whole.push_back({tensor.type, tensor.begin, tensor.bytes, read.into.view(-1)});
+  }
+  read_blocks(whole);
+}
+
+// A row has whole blocks.
+at::Tensor GgufFile::load_box(const Read& read) const {
+  const GgufTensor& tensor = header_.tensors[read.tensor];
+  const GgufBlock block = block_of(tensor.type);
+  std::vector<std::int64_t> sizes = tensor.shape;
+  sizes[0] = read.into.size(0);
+  at::Tensor rows = at::empty(sizes, at::kFloat);
+  const auto bytes_of_rows = [&](std::int64_t count) {
+    return tensor.bytes / static_cast<std::uint64_t>(tensor.shape[0]) *
+           static_cast<std::uint64_t>(count);
+  };
+  const std::uint64_t row = bytes_of_rows(1);
+  if (row % block.bytes != 0) return WeightsFile::load_box(read);
+  read_blocks({{tensor.type, tensor.begin + bytes_of_rows(read.offset[0]), bytes_of_rows(sizes[0]),
+                rows.view(-1)}});
+  for (std::size_t d = 1; d < sizes.size(); ++d)
+    rows = rows.narrow(static_cast<std::int64_t>(d), read.offset[d],
+                       read.into.size(static_cast<std::int64_t>(d)));
+  return rows;
+}
+
+// Several threads read and convert, each a few blocks at a time.
+void GgufFile::read_blocks(const std::vector<BlockRange>& whole) const {
+  constexpr std::uint64_t most_bytes = 64 << 10;
+  std::vector<BlockRange> ranges;
+  for (const BlockRange& one : whole) {
+    const GgufBlock block = block_of(one.type);
     const std::uint64_t at_once = most_bytes / block.bytes * block.bytes;
-    const at::Tensor into = read.into.view(-1);
-    for (std::uint64_t done = 0; done < tensor.bytes; done += at_once) {
-      const std::uint64_t bytes = std::min(at_once, tensor.bytes - done);
+    for (std::uint64_t done = 0; done < one.bytes; done += at_once) {
+      const std::uint64_t bytes = std::min(at_once, one.bytes - done);
       ranges.push_back(
-          {tensor.type, tensor.begin + done, bytes,
-           into.narrow(0, static_cast<std::int64_t>(done / block.bytes * block.elements),
-                       static_cast<std::int64_t>(bytes / block.bytes * block.elements))});
+          {one.type, one.begin + done, bytes,
+           one.to.narrow(0, static_cast<std::int64_t>(done / block.bytes * block.elements),
+                         static_cast<std::int64_t>(bytes / block.bytes * block.elements))});
     }
   }
   at::parallel_for(

@@ -23,6 +23,8 @@ class GgufFile : public WeightsFile {
 
  protected:
   std::vector<at::Tensor> load(const std::vector<std::size_t>& wanted) const override;
+  // Reads whole rows.
+  at::Tensor load_box(const Read& read) const override;
   bool can_fill() const override { return true; }  // any bytes are numbers
   // Fills tensors of bf16 too: a second pass over the numbers of a model takes longer than the
   // first one.
@@ -30,6 +32,15 @@ class GgufFile : public WeightsFile {
   void fill(const std::vector<Read>& reads) const override;
 
  private:
+  // Some blocks of a tensor, and the memory for their elements.
+  struct BlockRange {
+    GgufType type = GgufType::F32;
+    std::uint64_t begin = 0;
+    std::uint64_t bytes = 0;
+    at::Tensor to;  // has one dimension
+  };
+  void read_blocks(const std::vector<BlockRange>& whole) const;
+
   FileBytes file_;
   GgufHeader header_;
 };

@@ -64,6 +64,13 @@ class CheckpointWeights : public WeightsFile {
     return all;
   }
 
+  at::Tensor load_box(const Read& read) const override {
+    const StoredTensor& stored = tensors_[read.tensor];
+    const at::Tensor box = at::empty(read.into.sizes(), at::dtype(stored.type));
+    folder_.read("weights", {{stored.name, box, read.offset}});
+    return box;
+  }
+
  private:
   CheckpointFolder folder_;
 };

@@ -80,6 +80,36 @@ void SafetensorsFile::read_elements(const std::vector<Elements>& wanted) const {
   read_ranges(ranges);
 }
 
+// The last dimensions that the box has whole are one range of the file for each index of those
+// before.
+at::Tensor SafetensorsFile::read_box(std::size_t tensor, at::IntArrayRef offset,
+                                     at::IntArrayRef sizes) const {
+  const StoredTensor& stored = tensors_[tensor];
+  const at::Tensor box = at::empty(sizes, at::dtype(stored.type));
+  std::size_t along = sizes.size();  // ranges lie along the dimension before
+  std::int64_t length = 1, stride = 1;
+  while (along > 0 && sizes[along - 1] == stored.shape[along - 1]) {
+    length *= sizes[--along];
+    stride = length;
+  }
+  if (along > 0) length *= sizes[--along];
+  if (box.numel() == 0) return box;
+  std::vector<Elements> ranges;
+  const at::Tensor pieces = box.view({-1, length});
+  for (std::int64_t piece = 0; piece < pieces.size(0); ++piece) {
+    std::int64_t first = along < sizes.size() ? offset[along] * stride : 0;
+    std::int64_t rest = piece, below = stride * (along < sizes.size() ? stored.shape[along] : 1);
+    for (std::size_t d = along; d-- > 0;) {
+      first += (offset[d] + rest % sizes[d]) * below;
+      rest /= sizes[d];
+      below *= stored.shape[d];
+    }
+    ranges.push_back({tensor, first, pieces[piece]});
+  }
+  read_elements(ranges);
+  return box;
+}
+
 SafetensorsFile::ByteRange SafetensorsFile::range_of(std::size_t tensor,
                                                      const at::Tensor& into) const {
   return {begins_[tensor], static_cast<char*>(into.mutable_data_ptr()), into.nbytes()};

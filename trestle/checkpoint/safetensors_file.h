@@ -28,12 +28,17 @@ class SafetensorsFile : public WeightsFile {
     at::Tensor into;
   };
   void read_elements(const std::vector<Elements>& wanted) const;
+  // The box of tensor number `tensor` with this offset and these sizes: reads its bytes alone.
+  at::Tensor read_box(std::size_t tensor, at::IntArrayRef offset, at::IntArrayRef sizes) const;
 
   void map() override;
   Mapped mapped(std::size_t tensor) const override;
 
  protected:
   std::vector<at::Tensor> load(const std::vector<std::size_t>& wanted) const override;
+  at::Tensor load_box(const Read& read) const override {
+    return read_box(read.tensor, read.offset, read.into.sizes());
+  }
   bool can_fill() const override { return true; }
   void fill(const std::vector<Read>& reads) const override;
 

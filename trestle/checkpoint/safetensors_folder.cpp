@@ -43,6 +43,11 @@ std::vector<at::Tensor> SafetensorsFolder::load(const std::vector<std::size_t>& 
   return load_by_fill(wanted);
 }
 
+at::Tensor SafetensorsFolder::load_box(const Read& read) const {
+  const Place& place = places_[read.tensor];
+  return files_[place.file]->read_box(place.tensor, read.offset, read.into.sizes());
+}
+
 void SafetensorsFolder::fill(const std::vector<Read>& reads) const {
   std::vector<std::vector<SafetensorsFile::Elements>> of_files(files_.size());
   for (const Read& read : reads) {

@@ -21,6 +21,7 @@ class SafetensorsFolder : public WeightsFile {
 
  protected:
   std::vector<at::Tensor> load(const std::vector<std::size_t>& wanted) const override;
+  at::Tensor load_box(const Read& read) const override;
   bool can_fill() const override { return true; }
   void fill(const std::vector<Read>& reads) const override;
 

@@ -161,23 +161,27 @@ void WeightsFile::read(const std::vector<Read>& reads) const {
   for (const Read& one : direct) one.into.unsafeGetTensorImpl()->bump_version();
 }
 
-// A value is freed as soon as it is copied. Boxes of one tensor that follow each other share it.
+// A value is freed as soon as it is copied.
 void WeightsFile::read_staged(const std::vector<Read>& reads) const {
   std::vector<std::size_t> wanted;
   for (const Read& one : reads)
-    if (wanted.empty() || wanted.back() != one.tensor) wanted.push_back(one.tensor);
-  std::vector<at::Tensor> values = load(wanted);
-  std::size_t number = 0;
-  for (const Read& one : reads) {
-    if (wanted[number] != one.tensor) values[number++].reset();
-    at::Tensor value = values[number];
-    for (std::size_t d = 0; d < one.offset.size(); ++d) {
-      const auto dimension = static_cast<std::int64_t>(d);
-      value = value.narrow(dimension, one.offset[d], one.into.size(dimension));
-    }
-    at::Tensor target = one.into.detach();
-    target.copy_(value);
+    if (one.offset.empty()) wanted.push_back(one.tensor);
+  std::vector<at::Tensor> whole = load(wanted), values;
+  std::size_t next = 0;
+  for (const Read& one : reads)
+    values.push_back(one.offset.empty() ? std::exchange(whole[next++], {}) : load_box(one));
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    at::Tensor target = reads[i].into.detach();
+    target.copy_(std::exchange(values[i], {}));
   }
+}
+
+at::Tensor WeightsFile::load_box(const Read& read) const {
+  at::Tensor box = load({read.tensor})[0];
+  for (std::size_t d = 0; d < read.offset.size(); ++d)
+    box = box.narrow(static_cast<std::int64_t>(d), read.offset[d],
+                     read.into.size(static_cast<std::int64_t>(d)));
+  return box;
 }
 
 std::vector<at::Tensor> WeightsFile::load_by_fill(const std::vector<std::size_t>& wanted) const {

@@ -57,6 +57,9 @@ class WeightsFile {
  protected:
   // Reads these tensors into new CPU tensors of the stored types. They may share memory.
   virtual std::vector<at::Tensor> load(const std::vector<std::size_t>& tensors) const = 0;
+  // The same for the box of a tensor that `read` names. Files that are read by ranges of bytes read
+  // those of the box alone.
+  virtual at::Tensor load_box(const Read& read) const;
   // Whether the file's content was checked as a whole when it was opened. Then fill() reads tensors
   // directly into those that fills() names, and into contiguous CPU tensors of the stored types.
   virtual bool can_fill() const { return false; }
