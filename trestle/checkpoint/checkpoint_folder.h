@@ -128,16 +128,16 @@ class CheckpointFolder {
 void write_as_one_file(const CheckpointFolder& folder, const std::filesystem::path& path,
                        const std::map<std::string, std::string>& metadata = {});
 
-// write_tensors() over ranks: each rank passes its tensors or boxes, and the file holds all of
-// them. All ranks call it with one path on a shared file system; meanwhile the shards are in
-// "<path>.parts". If one rank fails, all ranks throw, as in write_checkpoint(), and the old file
-// remains.
-void write_tensors_over_ranks(const std::filesystem::path& path,
-                              const std::vector<TensorShard>& tensors,
-                              const std::map<std::string, std::string>& metadata,
-                              const SaveRanks& ranks);
+// write_tensors() over ranks: each rank passes its tensors, and the file holds all of them. All
+// ranks call it with one path on a shared file system; meanwhile the shards are in "<path>.parts".
+// If one rank fails, all ranks throw, as in write_checkpoint(), and the old file remains.
 void write_tensors_over_ranks(const std::filesystem::path& path, const NamedTensors& tensors,
                               const std::map<std::string, std::string>& metadata,
                               const SaveRanks& ranks);
+// The same for ranks that have boxes of tensors.
+void write_boxes_over_ranks(const std::filesystem::path& path,
+                            const std::vector<TensorShard>& boxes,
+                            const std::map<std::string, std::string>& metadata,
+                            const SaveRanks& ranks);
 
 }  // namespace trestle::checkpoint

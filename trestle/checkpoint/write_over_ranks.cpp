@@ -59,22 +59,22 @@ void write_tensors_over_ranks(const std::filesystem::path& path, const NamedTens
                               const SaveRanks& ranks) {
   std::vector<TensorShard> own;
   for (const auto& [name, tensor] : tensors) own.push_back({.name = name, .tensor = tensor});
-  write_tensors_over_ranks(path, own, metadata, ranks);
+  write_boxes_over_ranks(path, own, metadata, ranks);
 }
 
-void write_tensors_over_ranks(const std::filesystem::path& path,
-                              const std::vector<TensorShard>& tensors,
-                              const std::map<std::string, std::string>& metadata,
-                              const SaveRanks& ranks) {
+void write_boxes_over_ranks(const std::filesystem::path& path,
+                            const std::vector<TensorShard>& boxes,
+                            const std::map<std::string, std::string>& metadata,
+                            const SaveRanks& ranks) {
   std::filesystem::path parts = path;
   parts += ".parts";
   if (ranks.size == 1) {
     NamedTensors all;
-    for (const TensorShard& one : tensors) all.emplace_back(one.name, one.tensor);
+    for (const TensorShard& one : boxes) all.emplace_back(one.name, one.tensor);
     write_tensors(path, all, metadata);
     return remove_shards(parts);
   }
-  write_checkpoint(parts, {{group, tensors}}, "{}", ranks);
+  write_checkpoint(parts, {{group, boxes}}, "{}", ranks);
   std::string failure;
   if (ranks.rank == 0) {
     try {

@@ -144,7 +144,7 @@ void Checkpointer::write_weights(const std::filesystem::path& file, const EpochR
   groups = checkpoint::without_padding(checkpoint::in_whole_tensors(groups, model_.slices),
                                        model_.padding);
   with_saved_state_named(folder_, ranks_, [&] {
-    checkpoint::write_tensors_over_ranks(file, groups["weights"], metadata, ranks_.saving());
+    checkpoint::write_boxes_over_ranks(file, groups["weights"], metadata, ranks_.saving());
   });
 }
 
