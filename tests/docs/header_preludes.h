@@ -79,6 +79,9 @@ extern const nn::Layers net;
 // [trestle/models/transformer/transformer.h]
 #include "trestle/models/transformer/read_config.h"
 extern const at::Tensor ids;
+#include "trestle/mesh/device_mesh.h"
+extern const World world;
+extern const TransformerConfig config;
 // [trestle/models/transformer/public_weights.h]
 #include "trestle/checkpoint/weights.h"
 #include "trestle/nn/layers.h"
@@ -401,12 +404,14 @@ extern const nn::Layers net;
 #include "trestle/pipeline/pipeline.h"
 extern const nn::Layers net;
 // [trestle/parallel/parallelize.h]
+#include "trestle/models/transformer/transformer.h"
 #include "trestle/nn/layers.h"
 #include "trestle/nn/loss.h"
 #include "trestle/optim/factory.h"
 extern World world;
 extern const nn::Layers net;
 extern const at::Tensor image, mask;
+extern const models::TransformerConfig config;
 // [trestle/sharding/sharded_parameters.h]
 extern ShardedParameters stage;
 // [trestle/sharding/sharded.h]
@@ -494,3 +499,18 @@ extern const LanguageModel model;
 // [trestle/nn/keyed_dropout.h]
 extern at::Tensor x;
 bool is_training();
+// [trestle/tensor_parallel/tensor_ranks.h]
+extern const World world;
+// [trestle/tensor_parallel/operators.h]
+#include <ATen/Functions.h>
+extern const TensorRanks ranks;
+extern const at::Tensor input, w1, w2;
+// [trestle/tensor_parallel/linear.h]
+#include <ATen/Functions.h>
+extern const TensorRanks ranks;
+extern const at::Tensor x, up, up_bias, down, bias;
+// [trestle/tensor_parallel/vocabulary_shard.h]
+extern const TensorRanks ranks;
+// [trestle/tensor_parallel/vocabulary_cross_entropy.h]
+extern const TensorRanks ranks;
+extern const at::Tensor own_scores, target;

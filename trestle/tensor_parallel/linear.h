@@ -10,14 +10,15 @@
 // Products with a weight that tensor ranks split (Shoeybi et al. 2019), as functions of tensors.
 // column_linear.h and row_linear.h are modules of them.
 //
-//   at::Tensor h = column_product(ranks, x, up, up_bias);       // x whole: own columns
-//   at::Tensor y = row_product(ranks, at::relu(h), down, bias); // y whole
+//   at::Tensor h = column_product(ranks, x, up, up_bias);        // x whole: own columns
+//   at::Tensor y = row_product(ranks, at::relu(h), down, bias);  // y whole
 //
 // Both have the sequence parallel form (Korthikanti et al. 2022), in which x and y are shards of
 // the tokens:
 //
-//   h = column_product(ranks, x, up, up_bias, TokenShards{.dimension = 1, .tokens = 1024});
-//   y = row_product(ranks, at::relu(h), down, bias, TokenShards{.dimension = 1, .tokens = 1024});
+//   const TokenShards shards{.dimension = 1, .tokens = 1024};
+//   at::Tensor h = column_product(ranks, x, up, up_bias, shards);
+//   at::Tensor y = row_product(ranks, at::relu(h), down, bias, shards);
 //
 // One rank alone computes at::linear(). Autocast applies as to at::linear(). A second derivative
 // throws UsageError.
