@@ -13,9 +13,9 @@ namespace {
 
 // The mask by the rule of the header: seed, step, layer, call, example and element.
 at::Tensor mask_of(const RunKey& key, std::int64_t layer, std::int64_t call, double p,
-                   at::IntArrayRef sizes) {
+                   at::IntArrayRef sizes, at::ScalarType type = at::kFloat) {
   const CounterRandom random(keyed_seed(keyed_seed(key.seed, key.step, layer, -1), call, 0, 0));
-  at::Tensor mask = at::empty(sizes);
+  at::Tensor mask = at::empty(sizes, type);
   const std::int64_t row = mask.numel() / sizes[0];
   for (std::int64_t n = 0; n < sizes[0]; ++n)
     for (std::int64_t e = 0; e < row; ++e) {
@@ -71,6 +71,32 @@ TEST(KeyedDropout, GradientUsesTheSameMask) {
   const at::Tensor y = keyed_dropout(x, 0.5, true);
   y.sum().backward();
   EXPECT_TRUE(at::allclose(x.grad() * x, y));
+}
+
+// The factor 1 / 0.9 is rounded to the type before the product.
+TEST(KeyedDropout, HasTheBitsOfAProductWithFactorsOfTheType) {
+  const RunKey key{.seed = 3, .step = 5, .example = 7};
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    const at::Tensor factors = mask_of(key, 4, 0, 0.1, {6, 40, 8}, at::kDouble).to(type);
+    const at::Tensor x = at::randn({6, 8, 40}).to(type).transpose(1, 2).requires_grad_();
+    const at::Tensor given = at::randn({6, 40, 8}).to(type);
+    const LayerRun run(key, 4);
+    const at::Tensor y = keyed_dropout(x, 0.1, true);
+    EXPECT_TRUE(at::equal(y, x * factors));
+    y.backward(given);
+    EXPECT_TRUE(at::equal(x.grad(), given * factors));
+  }
+}
+
+TEST(KeyedDropout, HasASecondDerivative) {
+  const LayerRun run({.seed = 1}, 0);
+  const at::Tensor x = at::rand({4, 6}).requires_grad_();
+  const at::Tensor y = keyed_dropout(x, 0.5, true);
+  const at::Tensor gradient =
+      torch::autograd::grad({y.square().sum()}, {x}, {}, std::nullopt, /*create_graph=*/true)[0];
+  gradient.sum().backward();
+  const at::Tensor factors = y.detach() / x.detach();
+  EXPECT_TRUE(at::allclose(x.grad(), 2 * factors * factors));
 }
 
 TEST(KeyedDropout, LeavesTheTensorAloneWithoutTraining) {

@@ -26,8 +26,8 @@ struct DropoutSlice {
 // number in the whole step, and the element's number within its row. Micro-batches, replicas,
 // schedules and recomputation do not change it. With a `slice` the mask is that slice of the larger
 // tensor's mask, which is not drawn. A Sharded model numbers its examples as
-// if all ranks had batches of one size. Elsewhere the mask comes from torch's default generator, as
-// that of torch::dropout().
+// if all ranks had batches of one size. For the backward it keeps one byte for each number.
+// Elsewhere the mask comes from torch's default generator, as that of torch::dropout().
 //
 // Throws UsageError for a p outside of 0 to 1, and for a tensor without dimensions, and for
 // a slice that x cannot be.

@@ -1,5 +1,6 @@
 #include "trestle/models/transformer/attend.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full_like.h>
@@ -33,11 +34,12 @@ at::Tensor repeated(const at::Tensor& x, std::int64_t heads) {
 
 // Queries are the last `queries` places of `keys` places. libtorch's own causal option aligns them
 // with the first ones.
-at::Tensor causal_mask(std::int64_t queries, std::int64_t keys, const at::Tensor& like) {
+at::Tensor causal_mask(std::int64_t queries, std::int64_t keys, const at::Tensor& like,
+                       at::ScalarType type = at::kFloat) {
   const auto options = like.options().dtype(at::kLong);
   const at::Tensor places = at::arange(keys - queries, keys, options).unsqueeze(1);
   const at::Tensor allowed = at::arange(keys, options).unsqueeze(0) <= places;
-  const at::Tensor zeros = at::zeros({queries, keys}, like.options().dtype(at::kFloat));
+  const at::Tensor zeros = at::zeros({queries, keys}, like.options().dtype(type));
   return zeros.masked_fill(allowed.logical_not(), never).view({1, 1, queries, keys});
 }
 
@@ -59,11 +61,24 @@ at::Tensor masked_weights(const at::Tensor& scores, const at::Tensor& mask) {
   return at::softmax((scores + mask).masked_fill(none, 0), -1).masked_fill(none, 0);
 }
 
+// The type of scores and weights, of which the backward keeps some. Those of a bf16 or fp16 model
+// have its type; the softmax computes in fp32 inside. Autocast's softmax is fp32.
+at::ScalarType type_of_scores(const at::Tensor& q) {
+  const bool autocast = at::autocast::is_autocast_enabled(q.device().type());
+  return at::isReducedFloatingType(q.scalar_type()) && !autocast ? q.scalar_type() : at::kFloat;
+}
+
+// `mask` is undefined for all keys up to the query's own place.
 at::Tensor written(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                    const at::Tensor& mask, const AttendOptions& options) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  const at::Tensor scores = at::matmul(q * scale, k.transpose(-2, -1)).to(at::kFloat);
-  at::Tensor weights = masked_weights(scores, mask);
+  const at::ScalarType type = type_of_scores(q);
+  const at::Tensor scores = at::matmul(q * scale, k.transpose(-2, -1)).to(type);
+  // Without a given mask each query has a key. The weights then are the softmax's own result, which
+  // the backward keeps once.
+  at::Tensor weights = mask.defined()
+                           ? masked_weights(scores, mask.to(type))
+                           : at::softmax(scores + causal_mask(q.size(2), k.size(2), q, type), -1);
   if (options.dropout > 0)
     weights = nn::keyed_dropout(weights, options.dropout, /*training=*/true, options.heads);
   return at::matmul(weights.to(v.scalar_type()), v);
@@ -114,10 +129,7 @@ at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::T
   const std::int64_t count = queries.size(2), all = keys.size(2);
   const bool whole = !options.mask.defined() && count == all;
   at::Tensor mask = options.mask;
-  if (options.core == AttentionCore::Written) {
-    if (!mask.defined()) mask = causal_mask(count, all, queries);
-    return written(queries, k, v, mask, options);
-  }
+  if (options.core == AttentionCore::Written) return written(queries, k, v, mask, options);
   if (!mask.defined() && !whole && count > 1) mask = causal_mask(count, all, queries);
   return fused(queries, k, v, mask, whole);
 }

@@ -1,5 +1,6 @@
 #include "trestle/models/transformer/attention.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp_min.h>
@@ -123,7 +124,8 @@ AttentionImpl::Heads AttentionImpl::heads_of(const at::Tensor& x, const Rotation
   if (rotation.cosine.defined()) {
     const std::vector<at::Tensor> all = heads.split_with_sizes({queries + keys, values}, 2);
     found = rotate(all[0], rotation).split_with_sizes({queries, keys}, 2);
-    found.push_back(all[1]);
+    // A view of the values would keep the rows of unrotated queries and keys until the backward.
+    found.push_back(at::GradMode::is_enabled() ? all[1].clone() : all[1]);
   } else {
     found = heads.split_with_sizes({queries, keys, values}, 2);
   }
