@@ -41,14 +41,14 @@ struct Attached : torch::autograd::PostAccumulateGradHook {
   std::string name_of_whole;
 };
 
-Attached* find(const at::Tensor& tensor) {
+Attached* attached_to(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
   auto* const meta = torch::autograd::impl::get_autograd_meta(tensor);
   return meta == nullptr ? nullptr : dynamic_cast<Attached*>(meta->post_acc_grad_hooks_.get());
 }
 
 Attached& attached(const at::Tensor& tensor) {
-  if (Attached* const known = find(tensor)) return *known;
+  if (Attached* const known = attached_to(tensor)) return *known;
   auto fresh = std::make_unique<Attached>();
   Attached& result = *fresh;
   torch::autograd::impl::materialize_autograd_meta(tensor)->post_acc_grad_hooks_ = std::move(fresh);
@@ -59,7 +59,7 @@ thread_local bool inside_kernel = false;
 
 std::shared_ptr<WeightKernel> kernel_of(const at::Tensor& weight, WeightOperator of) {
   if (inside_kernel) return nullptr;
-  Attached* const found = find(weight);
+  Attached* const found = attached_to(weight);
   return found == nullptr ? nullptr : found->kernels[static_cast<std::size_t>(of)];
 }
 
@@ -264,12 +264,12 @@ void set_weight_kernel(const at::Tensor& weight, WeightOperator of,
 }
 
 std::shared_ptr<WeightKernel> weight_kernel(const at::Tensor& weight, WeightOperator of) {
-  Attached* const found = find(weight);
+  Attached* const found = attached_to(weight);
   return found == nullptr ? nullptr : found->kernels[static_cast<std::size_t>(of)];
 }
 
 void copy_weight_kernels(const at::Tensor& from, const at::Tensor& to) {
-  Attached* const known = find(from);
+  Attached* const known = attached_to(from);
   if (known == nullptr) return;
   Attached& own = attached(to);
   for (std::size_t i = 0; i < own.kernels.size(); ++i)
@@ -285,12 +285,12 @@ void mark_as_whole(const at::Tensor& tensor, std::string name) {
 }
 
 bool is_slice(const at::Tensor& tensor) {
-  Attached* const found = find(tensor);
+  Attached* const found = attached_to(tensor);
   return found != nullptr && found->is_slice;
 }
 
 std::string name_of_whole(const at::Tensor& tensor) {
-  Attached* const found = find(tensor);
+  Attached* const found = attached_to(tensor);
   return found == nullptr ? "" : found->name_of_whole;
 }
 

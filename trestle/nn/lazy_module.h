@@ -55,8 +55,8 @@ class LazyModule {
   void set_key(std::uint64_t seed, std::string full_name) const;
   std::uint64_t seed() const;  // 0 without a module
 
-  // Replaces parameters and buffers by this rank's slices of them, and returns their places: now, or
-  // whenever the module is created, before its parameters are tied. Throws what `slicer` throws.
+  // `slicer` replaces parameters and buffers by this rank's slices of them, and returns their
+  // places. It is called now, or whenever the module is created, before parameters are tied.
   using Slicer = std::function<ParameterSlices(torch::nn::Module&)>;
   void slice(Slicer slicer) const;
   // The places that slice() returned. Creates the module if necessary.
