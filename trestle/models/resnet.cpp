@@ -149,4 +149,11 @@ nn::Layers resnet18_flat(const ResNetOptions& options) {
   return net;
 }
 
+std::vector<tensor_parallel::SplitRule> resnet18_plan() {
+  using tensor_parallel::Split;
+  return {{.layer = "basic_block*.conv1", .split = Split::Columns},
+          {.layer = "basic_block*.norm1", .split = Split::Channels},
+          {.layer = "basic_block*.conv2", .split = Split::Rows}};
+}
+
 }  // namespace trestle::models

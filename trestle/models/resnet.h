@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "trestle/nn/layers.h"
+#include "trestle/tensor_parallel/split_plan.h"
 
 // ResNet-18 (He, Zhang, Ren, Sun 2015) for small images, such as MNIST's 28 x 28.
 namespace trestle::models {
@@ -25,5 +27,9 @@ nn::Layers resnet18(const ResNetOptions& options = {});
 // add, relu2. "add" takes the block's input, which "conv1" keeps as "<block>.identity". A cut
 // inside a block therefore sends its skip to another device.
 nn::Layers resnet18_flat(const ResNetOptions& options = {});
+
+// A plan of tensor parallelism (tensor_parallel/split_plan.h) for both: the ranks share the
+// channels between the two convolutions of each block.
+std::vector<tensor_parallel::SplitRule> resnet18_plan();
 
 }  // namespace trestle::models

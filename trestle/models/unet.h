@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "trestle/nn/layers.h"
+#include "trestle/tensor_parallel/split_plan.h"
 
 // U-Net (Ronneberger, Fischer, Brox 2015) with batch norm and padded convolutions, in 22 layers, so
 // that its four long skips cross any cut.
@@ -27,5 +29,10 @@ struct UNetOptions {
 //
 // Throws UsageError for a width that is not positive, or odd with bilinear.
 nn::Layers unet(const UNetOptions& options = {});
+
+// A plan of tensor parallelism (tensor_parallel/split_plan.h) for any number of ranks up to the
+// width: the ranks share the channels between the two convolutions of each pair, and the output
+// channels of the transposed convolutions, which are gathered. Skips stay whole.
+std::vector<tensor_parallel::SplitRule> unet_plan(const UNetOptions& options = {});
 
 }  // namespace trestle::models

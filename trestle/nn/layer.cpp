@@ -43,6 +43,7 @@ ParameterSlices Layer::parameter_slices() const {
     for (const auto& [name, slice] : sliced->parameter_slices())
       all.emplace(part.key().empty() ? name : part.key() + "." + name, slice);
   }
+  all.merge(module.slices());
   for (const std::string& tied : module.tied_parameters()) all.erase(tied);
   return all;
 }

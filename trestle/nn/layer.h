@@ -30,7 +30,8 @@ struct Layer {
   NamedTensors named_buffers() const;
   std::vector<at::Tensor> parameters() const;
   std::vector<at::Tensor> buffers() const;
-  // The places of the parameters of which this rank holds a slice, under the module's own names.
+  // The places of the parameters and buffers of which this rank holds a slice, under the module's
+  // own names.
   // Creates the module if necessary.
   ParameterSlices parameter_slices() const;
   // Moves parameters with their gradients, and buffers, in place: each remains the same tensor

@@ -24,6 +24,8 @@ struct LazyModule::State {
   std::uint64_t seed = 0;
   std::string name;
   std::vector<Tie> ties;
+  std::vector<Slicer> slicers;
+  ParameterSlices slices;
   std::optional<Mode> mode;  // from train() or eval() before the module was created
 };
 
@@ -69,6 +71,8 @@ std::shared_ptr<torch::nn::Module> LazyModule::make() const {
   s.is_being_made = true;
   try {
     const std::shared_ptr<torch::nn::Module> module = run_factory(s.factory, s.seed, s.name);
+    s.slices.clear();
+    for (const Slicer& slicer : s.slicers) s.slices.merge(slicer(*module));
     for (const Tie& tie : s.ties) apply_tie(tie, *module);
     if (s.mode) module->train(s.mode == Mode::Train);
     s.module = module;
@@ -120,6 +124,20 @@ void LazyModule::set_key(std::uint64_t seed, std::string full_name) const {
   const std::lock_guard lock(state_->mutex);
   state_->seed = seed;
   state_->name = std::move(full_name);
+}
+
+void LazyModule::slice(Slicer slicer) const {
+  if (!state_) throw UsageError("a function has no parameters to slice");
+  const std::lock_guard lock(state_->mutex);
+  if (state_->module) state_->slices.merge(slicer(*state_->module));
+  state_->slicers.push_back(std::move(slicer));
+}
+
+ParameterSlices LazyModule::slices() const {
+  if (!state_) return {};
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->slicers.empty()) make();
+  return state_->slices;
 }
 
 bool LazyModule::needs(const LazyModule& other) const {

@@ -9,6 +9,11 @@
 #include <vector>
 
 #include "trestle/nn/detail/tied_parameters.h"
+#include "trestle/nn/parameter_slice.h"
+
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
 
 namespace trestle::nn {
 
@@ -49,6 +54,13 @@ class LazyModule {
   // on an existing module.
   void set_key(std::uint64_t seed, std::string full_name) const;
   std::uint64_t seed() const;  // 0 without a module
+
+  // `slicer` replaces parameters and buffers by this rank's slices of them, and returns their
+  // places. It is called now, or whenever the module is created, before parameters are tied.
+  using Slicer = std::function<ParameterSlices(torch::nn::Module&)>;
+  void slice(Slicer slicer) const;
+  // The places that slice() returned. Creates the module if necessary.
+  ParameterSlices slices() const;
 
   // Makes a parameter of this module a parameter of another one: now, or when this module is
   // created, which creates the other one too. Throws UsageError if the two modules are the same, or

@@ -44,7 +44,8 @@ struct ParameterSlice {
   bool operator==(const ParameterSlice&) const = default;
 };
 
-// By the parameters' names. A parameter that is not listed is whole on every rank.
+// By the names of parameters, and of buffers such as a batch norm's statistics. One that is not
+// listed is whole on every rank.
 using ParameterSlices = std::map<std::string, ParameterSlice>;
 
 // The interface of a module that holds slices of its own parameters.

@@ -12,6 +12,7 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/device/weight_kernel.h"
 
 namespace trestle::nn {
 
@@ -130,6 +131,7 @@ void replace_parameter(torch::nn::Module& module, const std::string& name, const
                           "], but is tied to a parameter of shape [", join(source.sizes(), ", "),
                           "]"));
   }
+  device::copy_weight_kernels(*places.registered, source);
   const at::Tensor old = *places.registered;
   places.set(source);
   if (old.use_count() == 1) return;
@@ -143,7 +145,9 @@ void replace_parameter(torch::nn::Module& module, const std::string& name, const
 
 void replace_again(torch::nn::Module& module, const std::string& name, const at::Tensor& source,
                    const FindMember& find_member) {
-  find_places(module, name, find_member).set(source);
+  const Places places = find_places(module, name, find_member);
+  device::copy_weight_kernels(*places.registered, source);
+  places.set(source);
 }
 
 }  // namespace trestle::nn

@@ -13,6 +13,7 @@ enum class NodeLayout {
   Other,       // its output is Sharded or Partial
 };
 
+NodeLayout layout_of(const torch::autograd::Node& node);
 NodeLayout layout_of_product(const torch::autograd::Node& node);  // column_ and row_product()
 NodeLayout layout_of_loss(const torch::autograd::Node& node);     // vocabulary_cross_entropy()
 

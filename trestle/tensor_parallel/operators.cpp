@@ -158,6 +158,8 @@ bool is_node_of(const Node& node) {
   return dynamic_cast<const torch::autograd::CppNode<Function>*>(&node) != nullptr;
 }
 
+}  // namespace
+
 NodeLayout layout_of(const Node& node) {
   if (is_node_of<Branch>(node) || is_node_of<GatherBranched>(node) ||
       is_node_of<BranchParameters>(node))
@@ -169,6 +171,8 @@ NodeLayout layout_of(const Node& node) {
   if (const NodeLayout layout = layout_of_loss(node); layout != NodeLayout::None) return layout;
   return layout_of_product(node);
 }
+
+namespace {
 
 // Whether x was computed from a tensor of this layout, with no other layout on the way.
 bool comes_from(const at::Tensor& x, NodeLayout wrong) {

@@ -1,0 +1,198 @@
+#include "trestle/tensor_parallel/split_flow.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "trestle/base/text.h"
+
+namespace trestle::tensor_parallel {
+
+namespace {
+
+// How a layer changes the layout of its input.
+struct FlowEvent {
+  enum class What : std::uint8_t {
+    Opens,   // a column layer: whole input, slices as output
+    Closes,  // a row layer: slices as input, whole output
+    Keeps,   // split channels: slices as input and output
+    Whole,   // any other layer with weights: whole input and output
+  };
+  What what = What::Whole;
+  const ModuleTree* module = nullptr;
+};
+
+using What = FlowEvent::What;
+using Events = std::vector<FlowEvent>;
+using Modules = std::vector<const ModuleTree*>;
+
+What what_of(Split split) {
+  if (split == Split::Columns) return What::Opens;
+  if (split == Split::Rows) return What::Closes;
+  if (split == Split::Channels) return What::Keeps;
+  return What::Whole;
+}
+
+class Flow {
+ public:
+  Flow(const nn::Graph& graph, const std::vector<ModuleTree>& trees)
+      : graph_(graph), trees_(trees) {}
+
+  std::vector<std::string> faults() {
+    for (std::size_t i = 0; i < trees_.size(); ++i) {
+      Modules open = inputs_of(static_cast<int>(i));
+      run_in_order(events_of(trees_[i]), Start::Known, &open);
+      outputs_.push_back(std::move(open));
+    }
+    for (const ModuleTree* one : inputs_of(static_cast<int>(trees_.size())))
+      add(text("'", one->name,
+               "' gives slices that no row layer joins: split a later layer by "
+               "rows, or '",
+               one->name, "' by columns, gathered"));
+    return std::move(faults_);
+  }
+
+ private:
+  enum class Start : std::uint8_t { Known, Unknown };
+
+  void add(std::string fault) {
+    if (std::find(faults_.begin(), faults_.end(), fault) == faults_.end())
+      faults_.push_back(std::move(fault));
+  }
+
+  // The column layers whose slices a layer gets.
+  Modules inputs_of(int layer) const {
+    Modules open;
+    for (const nn::Edge& edge : graph_.edges) {
+      if (edge.to_layer != layer || edge.from_layer == nn::model_input) continue;
+      for (const ModuleTree* one : outputs_[static_cast<std::size_t>(edge.from_layer)])
+        if (std::find(open.begin(), open.end(), one) == open.end()) open.push_back(one);
+    }
+    return open;
+  }
+
+  Events events_of(const ModuleTree& module) {
+    if (module.rule != nullptr) return {{what_of(module.rule->split), &module}};
+    Events all;
+    for (const ModuleTree& child : module.children) {
+      const Events own = events_of(child);
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    if (module.facts.has_weights && all.empty()) return {{What::Whole, &module}};
+    if (!module.runs_in_order) return without_pairs(all, module);
+    Modules open;
+    run_in_order(all, Start::Unknown, &open);
+    return all;
+  }
+
+  // A program's own module may run its members in any order: a column layer and a row layer after
+  // it make a pair, and the module is whole outside.
+  Events without_pairs(const Events& all, const ModuleTree& module) {
+    Modules open, rows;
+    bool is_closed = false;
+    for (const FlowEvent& event : all) {
+      if (event.what == What::Opens) {
+        if (std::exchange(is_closed, false)) open.clear();
+        open.push_back(event.module);
+      } else if (event.what == What::Closes) {
+        if (open.empty()) {
+          rows.push_back(event.module);
+        } else {
+          check_pair(open, *event.module);
+          is_closed = true;
+        }
+      }
+    }
+    if (is_closed) open.clear();
+    if (!open.empty() && !rows.empty()) {
+      open.clear();
+      rows.clear();
+    }
+    Events left;
+    for (const ModuleTree* row : rows) left.push_back({What::Closes, row});
+    for (const ModuleTree* column : open) left.push_back({What::Opens, column});
+    if (!left.empty()) return left;
+    const bool keeps = !all.empty() && std::all_of(all.begin(), all.end(), [](const auto& event) {
+      return event.what == What::Keeps;
+    });
+    if (keeps) return all;
+    return all.empty() ? Events() : Events{{What::Whole, &module}};
+  }
+
+  // `open` has the column layers whose slices come in, and afterwards those whose slices go out.
+  void run_in_order(const Events& events, Start start, Modules* open) {
+    bool is_known = start == Start::Known, opened_here = false;
+    for (const FlowEvent& event : events) {
+      const ModuleTree& module = *event.module;
+      switch (event.what) {
+        case What::Opens:
+          // Modules that open side by side are those of one layer.
+          if (!open->empty() && !opened_here) refuse_slices(*open, module);
+          if (!opened_here) open->clear();
+          open->push_back(&module);
+          opened_here = is_known = true;
+          break;
+        case What::Closes:
+          if (open->empty() && is_known)
+            add(text("'", module.name,
+                     "' takes slices, but its input is whole: split the layer "
+                     "before it by columns"));
+          if (!open->empty()) check_pair(*open, module);
+          open->clear();
+          opened_here = false;
+          is_known = true;
+          break;
+        case What::Keeps:
+          if (open->empty() && is_known)
+            add(text("'", module.name, "' takes slices, but its input is whole: leave it whole"));
+          break;
+        case What::Whole:
+          if (!open->empty()) refuse_slices(*open, module);
+          open->clear();
+          opened_here = false;
+          is_known = true;
+          break;
+      }
+    }
+  }
+
+  void refuse_slices(const Modules& open, const ModuleTree& module) {
+    const ModuleKind kind = module.facts.kind;
+    const std::string& column = open.front()->name;
+    if (kind == ModuleKind::BatchNorm || kind == ModuleKind::GroupNorm)
+      add(text("'", module.name, "' gets slices of '", column, "': split it by channels"));
+    else if (kind == ModuleKind::LayerNorm)
+      add(text("'", module.name, "' gets slices of '", column,
+               "', but a LayerNorm needs all features: split '", column,
+               "' by columns, gathered, or leave it whole"));
+    else
+      add(text("'", module.name, "' needs whole input and gets slices of '", column,
+               "': split it by rows, or '", column, "' by columns, gathered"));
+  }
+
+  // Several projections in one, cut in one go, would mix them silently.
+  void check_pair(const Modules& columns, const ModuleTree& row) {
+    for (const ModuleTree* column : columns) {
+      const std::int64_t outputs = column->facts.outputs, inputs = row.facts.inputs;
+      if (!column->rule->parts.empty() || outputs <= inputs) continue;
+      add(text("'", column->name, "' has ", outputs, " outputs, but '", row.name, "' takes ",
+               inputs,
+               ": if it holds several projections, such as queries, keys and values, give "
+               "their sizes as parts; if not, give parts {",
+               outputs, "}"));
+    }
+  }
+
+  const nn::Graph& graph_;
+  const std::vector<ModuleTree>& trees_;
+  std::vector<Modules> outputs_;
+  std::vector<std::string> faults_;
+};
+
+}  // namespace
+
+std::vector<std::string> flow_faults(const nn::Graph& graph, const std::vector<ModuleTree>& trees) {
+  return Flow(graph, trees).faults();
+}
+
+}  // namespace trestle::tensor_parallel
