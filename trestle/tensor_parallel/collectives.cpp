@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,8 @@ comm::Work start(const TensorRanks& ranks, const char* verb, const Start& begin)
   return comm::with_purpose(
       [&] { return text("while the tensor ranks ", verb, " '", ranks.layer(), "'"); }, begin);
 }
+
+Bytes bytes_of(const at::Tensor& x) { return static_cast<Bytes>(x.nbytes()); }
 
 std::int64_t largest_shard(const TensorRanks& ranks, std::int64_t whole) {
   return nn::even_range(whole, ranks.size(), 0).size;
@@ -67,6 +70,7 @@ std::int64_t positive(const at::Tensor& x, std::int64_t dimension) {
 
 Later reduce_in_place(const TensorRanks& ranks, const at::Tensor& x, comm::Reduce op,
                       const char* verb) {
+  ranks.count(&Traffic::all_reduce, bytes_of(x));
   if (!ranks.exist()) return done(ranks, x);
   comm::Work work = start(ranks, verb, [&] { return ranks.group().all_reduce(x, op); });
   return {ranks, verb, std::move(work), [x] { return x; }};
@@ -99,6 +103,7 @@ Later gather(const TensorRanks& ranks, const at::Tensor& shard, std::int64_t dim
   if (ranks.alone()) return done(ranks, shard);
   const std::int64_t along = positive(shard, dimension), size = largest_shard(ranks, whole);
   const at::Tensor own = padded(shard, along, size);
+  ranks.count(&Traffic::all_gather, ranks.size() * bytes_of(own));
   std::vector<std::int64_t> sizes = own.sizes().vec();
   sizes.insert(sizes.begin(), ranks.size());
   at::Tensor all;
@@ -121,9 +126,12 @@ Later gather(const TensorRanks& ranks, const at::Tensor& shard, std::int64_t dim
 Later sum_and_scatter(const TensorRanks& ranks, const at::Tensor& x, std::int64_t dimension) {
   if (ranks.alone()) return done(ranks, x);
   const std::int64_t along = positive(x, dimension);
+  const std::int64_t whole = x.size(along), largest = largest_shard(ranks, whole);
+  ranks.count(&Traffic::reduce_scatter,
+              bytes_of(x) / std::max<Bytes>(whole, 1) * largest * ranks.size());
   if (!ranks.exist()) return done(ranks, own_shard(ranks, x, along));
-  const std::int64_t own = ranks.own(x.size(along)).size;
-  const at::Tensor all = shards_in_order(ranks, x, along, largest_shard(ranks, x.size(along)));
+  const std::int64_t own = ranks.own(whole).size;
+  const at::Tensor all = shards_in_order(ranks, x, along, largest);
   const at::Tensor shard = at::empty(all.sizes().slice(1), all.options());
   comm::Work work =
       start(ranks, "added up", [&] { return ranks.group().reduce_scatter(shard, all); });
@@ -147,6 +155,7 @@ Later exchange_shards(const TensorRanks& ranks, const at::Tensor& x, std::int64_
   const std::int64_t held = largest_shard(ranks, whole);
   const at::Tensor out =
       shards_in_order(ranks, padded(x, old_dimension, held), new_dimension, sent);
+  ranks.count(&Traffic::all_to_all, bytes_of(out));
   const at::Tensor in = at::empty_like(out);
   comm::Work work;
   if (ranks.exist()) {

@@ -32,4 +32,15 @@ TensorRanks TensorRanks::of(std::string layer) const {
   return named;
 }
 
+Traffic TensorRanks::traffic() const {
+  const std::scoped_lock lock(shared_->counting);
+  return shared_->traffic;
+}
+
+void TensorRanks::count(MessageCount Traffic::*kind, Bytes bytes) const {
+  if (alone() || shared_->scopes > 0) return;
+  const std::scoped_lock lock(shared_->counting);
+  shared_->traffic.*kind += {.calls = 1, .bytes = bytes};
+}
+
 }  // namespace trestle::tensor_parallel

@@ -3,9 +3,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "trestle/base/traffic.h"
 #include "trestle/comm/group.h"
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/parameter_slice.h"
@@ -21,6 +23,12 @@ namespace trestle::tensor_parallel {
 //
 // One rank alone sends nothing and computes what the unsplit layers compute.
 class TensorRanks {
+  struct Shared {
+    std::atomic<int> scopes = 0;  // AloneScopes that live
+    std::mutex counting;
+    Traffic traffic;
+  };
+
  public:
   TensorRanks() = default;  // one rank alone
   // The ranks of a group, which are all ranks that split the layers. Throws UsageError for a group
@@ -36,7 +44,7 @@ class TensorRanks {
   int size() const { return size_; }
   bool alone() const { return size_ == 1; }
   // Whether messages are sent: not on paper, not by one rank alone, and not in an AloneScope.
-  bool exist() const { return group_.valid() && *scopes_ == 0; }
+  bool exist() const { return group_.valid() && shared_->scopes == 0; }
   const comm::Group& group() const { return group_; }
 
   // This rank's part of `whole` indices: nn::even_range().
@@ -46,25 +54,38 @@ class TensorRanks {
   // for all copies of these ranks, in all threads.
   class AloneScope {
    public:
-    explicit AloneScope(const TensorRanks& ranks) : scopes_(ranks.scopes_) { ++*scopes_; }
-    ~AloneScope() { --*scopes_; }
+    explicit AloneScope(const TensorRanks& ranks) : shared_(ranks.shared_) { ++shared_->scopes; }
+    ~AloneScope() { --shared_->scopes; }
     AloneScope(const AloneScope&) = delete;
     AloneScope& operator=(const AloneScope&) = delete;
 
    private:
-    std::shared_ptr<std::atomic<int>> scopes_;
+    std::shared_ptr<Shared> shared_;
   };
+
+  // The messages of all copies of these ranks so far, on this rank: activations, their gradients,
+  // and those gradients of whole parameters that each rank computes a term of. Ranks on paper count
+  // what ranks that exist would exchange. Shards that differ by one index travel with a padded
+  // index, which is counted. An AloneScope counts nothing.
+  //
+  //   const Traffic before = ranks.traffic();
+  //   block->forward(x, {}).sum().backward();
+  //   const Traffic step = ranks.traffic() - before;   // step.all_reduce.calls == 4
+  Traffic traffic() const;
 
   // The same ranks with the name of what they split, such as "blocks.3.mlp.down", for messages.
   TensorRanks of(std::string layer) const;
   const std::string& layer() const { return layer_; }
+
+  // Counts a collective of tensor_parallel's own: one more call of this kind.
+  void count(MessageCount Traffic::*kind, Bytes bytes) const;
 
  private:
   comm::Group group_;
   int rank_ = 0;
   int size_ = 1;
   std::string layer_;
-  std::shared_ptr<std::atomic<int>> scopes_ = std::make_shared<std::atomic<int>>(0);
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
 }  // namespace trestle::tensor_parallel
