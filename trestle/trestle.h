@@ -94,6 +94,8 @@
 #include "trestle/pipeline/profile/profile_layers.h"
 #include "trestle/plan/balance.h"
 #include "trestle/plan/stage_costs.h"
+#include "trestle/plan/transformer_memory.h"
+#include "trestle/plan/transformer_traffic.h"
 #include "trestle/precision/autocast.h"
 #include "trestle/precision/cpu_support.h"
 #include "trestle/precision/gradient_scaler.h"

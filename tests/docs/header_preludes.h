@@ -34,6 +34,8 @@ extern const Action action;
 void use(const Route& route);
 // [trestle/plan/balance.h]
 extern const LayerProfile profile;
+// [trestle/plan/transformer_traffic.h]
+extern const BlockSizes sizes;
 // [trestle/plan/stage_costs.h]
 #include "trestle/plan/balance.h"
 #include "trestle/schedule/generate.h"
