@@ -502,7 +502,11 @@ extern const LanguageModel model;
 extern at::Tensor x;
 bool is_training();
 // [trestle/tensor_parallel/tensor_ranks.h]
+#include "trestle/nn/layers.h"
 extern const World world;
+extern const TensorRanks ranks;
+extern const nn::Layers net;
+extern const at::Tensor ids;
 // [trestle/tensor_parallel/operators.h]
 #include <ATen/Functions.h>
 extern const TensorRanks ranks;

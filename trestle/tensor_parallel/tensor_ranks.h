@@ -69,8 +69,8 @@ class TensorRanks {
   // index, which is counted. An AloneScope counts nothing.
   //
   //   const Traffic before = ranks.traffic();
-  //   block->forward(x, {}).sum().backward();
-  //   const Traffic step = ranks.traffic() - before;   // step.all_reduce.calls == 4
+  //   net.forward(ids).sum().backward();
+  //   const Traffic step = ranks.traffic() - before;   // step.all_reduce.bytes
   Traffic traffic() const;
 
   // The same ranks with the name of what they split, such as "blocks.3.mlp.down", for messages.
