@@ -124,6 +124,7 @@
 #include "trestle/sharding/zero2.h"
 #include "trestle/simulate/simulate.h"
 #include "trestle/sync_batch_norm/sync_batch_norm.h"
+#include "trestle/tensor_parallel/split_plan.h"
 #include "trestle/train/predict/evaluator.h"
 #include "trestle/train/predict/export.h"
 #include "trestle/train/predict/predictor.h"
