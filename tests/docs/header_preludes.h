@@ -494,3 +494,12 @@ extern const LanguageModel model;
 // [trestle/nn/keyed_dropout.h]
 extern at::Tensor x;
 bool is_training();
+// [trestle/tensor_parallel/split_plan.h]
+#include <iostream>
+
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+#include "trestle/comm/world.h"
+#include "trestle/parallel/parallelize.h"
+extern World world;
