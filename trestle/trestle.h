@@ -128,6 +128,7 @@
 #include "trestle/sync_batch_norm/sync_batch_norm.h"
 #include "trestle/tensor_parallel/linear.h"
 #include "trestle/tensor_parallel/operators.h"
+#include "trestle/tensor_parallel/split_plan.h"
 #include "trestle/tensor_parallel/tensor_ranks.h"
 #include "trestle/tensor_parallel/vocabulary_cross_entropy.h"
 #include "trestle/train/predict/evaluator.h"

@@ -520,3 +520,12 @@ extern const TensorRanks ranks;
 // [trestle/tensor_parallel/vocabulary_cross_entropy.h]
 extern const TensorRanks ranks;
 extern const at::Tensor own_scores, target;
+// [trestle/tensor_parallel/split_plan.h]
+#include <iostream>
+
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+#include "trestle/comm/world.h"
+#include "trestle/parallel/parallelize.h"
+extern World world;

@@ -45,7 +45,9 @@ class SplitKernel : public device::WeightKernel {
     if (facts_.kind == ModuleKind::Convolution) return convolution(call);
     if (split_ == Split::Rows) return row_product(ranks_, call.input, call.weight, call.bias);
     const Replicated x(call.input);
-    return gathered(column_product(ranks_, x.tensor, call.weight, call.bias), -1);
+    if (split_ == Split::Columns) return column_product(ranks_, x.tensor, call.weight, call.bias);
+    const at::Tensor y = gathered(column_product(ranks_, x.tensor, call.weight), -1);
+    return call.bias.defined() ? y + call.bias.to(y.scalar_type()) : y;
   }
 
   at::Tensor gathered(const at::Tensor& columns, std::int64_t dimension) const {

@@ -283,6 +283,9 @@ nn::ParameterSlices places_in(const Module& module, const SplitRule& rule,
     places[name] = {.whole = std::move(shape), .dimension = dimension, .ranges = ranges};
   };
   const bool inputs = rule.split == Split::Rows || rule.split == Split::Vocabulary;
+  // torch::nn::functional::linear() adds the bias itself, to the whole output.
+  const bool whole_bias =
+      inputs || (rule.split == Split::ColumnsGathered && facts.kind == ModuleKind::Product);
   for (const auto& item : module.named_parameters(/*recurse=*/false)) {
     if (item.key() == "weight") {
       const bool is_norm = !operator_of(facts.kind);
@@ -291,7 +294,7 @@ nn::ParameterSlices places_in(const Module& module, const SplitRule& rule,
           first    ? 0
           : inputs ? facts.input_dimension
                    : facts.output_dimension);
-    } else if (item.key() == "bias" && !inputs) {
+    } else if (item.key() == "bias" && !whole_bias) {
       add("bias", item.value(), 0);
     }
   }

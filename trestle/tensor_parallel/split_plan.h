@@ -36,9 +36,10 @@ enum class Split : std::uint8_t {
   // Output features or channels: whole input, this rank's slice of the output. For an Embedding the
   // features of a row.
   Columns,
-  ColumnsGathered,  // the same, and the output is gathered: whole on every rank
-  Rows,             // input features or channels: a slice as input, the sum of all ranks as output
-  Vocabulary,       // an Embedding's rows; its output is whole
+  // The same, and the output is gathered: whole on every rank. A Linear's bias stays whole.
+  ColumnsGathered,
+  Rows,        // input features or channels: a slice as input, the sum of all ranks as output
+  Vocabulary,  // an Embedding's rows; its output is whole
   // The channels of a batch norm or group norm between a column layer and its row layer, and of a
   // convolution with groups, such as one for each channel: input and output are slices.
   Channels,
