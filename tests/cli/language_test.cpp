@@ -25,9 +25,7 @@ class LanguageVerbs : public ProgramTest {
  protected:
   static void SetUpTestSuite() {
     ProgramTest::SetUpTestSuite();
-    std::string words;
-    for (int i = 0; i < 60; ++i) words += text("The ", i, " ships sail, and the sea is wide.\n");
-    write_file(folder_ / "sea.txt", words);
+    write_sea();
     write_file(folder_ / "tiny.toml", R"([model]
 name = "llama"
 width = 16

@@ -36,16 +36,6 @@ class TrainMesh : public ProgramTest {
     words.insert(words.end(), more.begin(), more.end());
     return run(words);
   }
-  static std::vector<double> numbers(const std::string& name, const char* key) {
-    std::vector<double> found;
-    for (const std::string& line :
-         split(read_file(folder_ / "runs" / name / "metrics.jsonl"), '\n')) {
-      if (line.empty()) continue;
-      const auto parsed = nlohmann::json::parse(line);
-      if (parsed.contains(key)) found.push_back(parsed[key].get<double>());
-    }
-    return found;
-  }
   static void expect_same_losses(const std::string& expected, const std::string& actual) {
     const auto a = numbers(expected, "loss"), b = numbers(actual, "loss");
     ASSERT_EQ(a.size(), b.size());

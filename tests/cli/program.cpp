@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "trestle/base/files.h"
@@ -159,6 +160,22 @@ void ProgramTest::write_recipe(const std::string& name, const std::string& word,
   ASSERT_NE(at, std::string::npos) << word;
   recipe.replace(at, word.size(), instead);
   write_file(folder_ / (name + ".toml"), recipe);
+}
+
+std::vector<double> ProgramTest::numbers(const std::string& run, const char* key) {
+  std::vector<double> found;
+  for (const std::string& line : split(read_file(folder_ / "runs" / run / "metrics.jsonl"), '\n')) {
+    if (line.empty()) continue;
+    const auto parsed = nlohmann::json::parse(line);
+    if (parsed.contains(key)) found.push_back(parsed[key].get<double>());
+  }
+  return found;
+}
+
+void ProgramTest::write_sea() {
+  std::string words;
+  for (int i = 0; i < 60; ++i) words += text("The ", i, " ships sail, and the sea is wide.\n");
+  write_file(folder_ / "sea.txt", words);
 }
 
 std::string ProgramTest::completed(const std::vector<std::string>& words) {

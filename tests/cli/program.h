@@ -70,6 +70,10 @@ class ProgramTest : public ::testing::Test {
   // Writes NAME.toml: small.toml with a word replaced.
   static void write_recipe(const std::string& name, const std::string& word,
                            const std::string& instead);
+  // The values of a key in a run's metrics.jsonl, in the order of the lines that have it.
+  static std::vector<double> numbers(const std::string& run, const char* key);
+  // Writes sea.txt, a small text of 60 lines.
+  static void write_sea();
   // Bash's completions after `trestle` and these words, from the program's own script.
   static std::string completed(const std::vector<std::string>& words);
 

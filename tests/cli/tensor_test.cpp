@@ -20,9 +20,7 @@ class TrainTensor : public ProgramTest {
  protected:
   static void SetUpTestSuite() {
     ProgramTest::SetUpTestSuite();
-    std::string words;
-    for (int i = 0; i < 60; ++i) words += text("The ", i, " ships sail, and the sea is wide.\n");
-    write_file(folder_ / "sea.txt", words);
+    write_sea();
     write_file(folder_ / "split.toml", R"([model]
 name = "llama"
 width = 16
@@ -63,16 +61,6 @@ log_every = 1
     std::vector<std::string> words = {"train", "split.toml", "--name", name, "--quiet"};
     words.insert(words.end(), more.begin(), more.end());
     return run(words);
-  }
-  static std::vector<double> numbers(const std::string& name, const char* key) {
-    std::vector<double> found;
-    for (const std::string& line :
-         split(read_file(folder_ / "runs" / name / "metrics.jsonl"), '\n')) {
-      if (line.empty()) continue;
-      const auto parsed = nlohmann::json::parse(line);
-      if (parsed.contains(key)) found.push_back(parsed[key].get<double>());
-    }
-    return found;
   }
   static void expect_losses_of_plain_run(const std::string& name) {
     for (const char* key : {"loss", "validation_loss", "log_probability"}) {

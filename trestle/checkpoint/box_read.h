@@ -29,6 +29,9 @@ struct BoxRead {
   bool is_whole() const { return box == stored_box(); }
 };
 
+// The given box of a tensor that begins at `origin`; a view.
+at::Tensor box_view(at::Tensor tensor, const Sizes& origin, const Box& box);
+
 // The stored boxes of one file.
 class BoxSource {
  public:

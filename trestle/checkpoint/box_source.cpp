@@ -102,6 +102,12 @@ class RecordSource : public BoxSource {
 
 }  // namespace
 
+at::Tensor box_view(at::Tensor tensor, const Sizes& origin, const Box& box) {
+  for (std::size_t d = 0; d < box.sizes.size(); ++d)
+    tensor = tensor.narrow(static_cast<std::int64_t>(d), box.offset[d] - origin[d], box.sizes[d]);
+  return tensor;
+}
+
 std::unique_ptr<BoxSource> open_box_source(const fs::path& folder, const std::string& file,
                                            const CheckpointIndex& index,
                                            VerifiedRecords& verified) {

@@ -25,13 +25,6 @@ namespace fs = std::filesystem;
 // Size of the buffer for boxes that cannot be read directly into their destination.
 constexpr std::int64_t most_buffered = 64 << 20;
 
-// The given box of a tensor that begins at `origin`; a view.
-at::Tensor view_of(at::Tensor tensor, const Sizes& origin, const Box& box) {
-  for (std::size_t d = 0; d < box.sizes.size(); ++d)
-    tensor = tensor.narrow(static_cast<std::int64_t>(d), box.offset[d] - origin[d], box.sizes[d]);
-  return tensor;
-}
-
 // Whether the elements are contiguous in the file.
 bool is_contiguous(const BoxRead& request) {
   const Box& stored = request.stored_box();
@@ -122,8 +115,8 @@ class ShardReader {
         check_hash(request, content_hash({static_cast<const char*>(between.const_data_ptr()),
                                           static_cast<std::size_t>(between.nbytes())}));
       const Box wanted = *intersection(slab, request.box);
-      at::Tensor target = view_of(request.into, request.box.offset, wanted);
-      target.copy_(view_of(between, slab.offset, wanted));
+      at::Tensor target = box_view(request.into, request.box.offset, wanted);
+      target.copy_(box_view(between, slab.offset, wanted));
     }
   }
 
@@ -282,10 +275,10 @@ void CheckpointFolder::fill(const std::string& group, const std::vector<Wanted>&
                   one.into.sizes().vec()};
     if (one.into.numel() == 0) continue;
     for (const SlicedBox& part : content_->saved_boxes(tensor, own)) {
-      const at::Tensor into = view_of(one.into, own.offset, part.own);
+      const at::Tensor into = box_view(one.into, own.offset, part.own);
       for (const auto& [stored, box] : overlaps_of(part.whole, tensor.plain_boxes()))
         by_file[tensor.boxes[stored].file].push_back(
-            {&tensor, stored, box, view_of(into, part.whole.offset, box)});
+            {&tensor, stored, box, box_view(into, part.whole.offset, box)});
     }
   }
   for (const auto& [file, requests] : by_file)

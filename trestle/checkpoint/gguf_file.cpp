@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/box_read.h"
 #include "trestle/checkpoint/files/gguf/dequantise.h"
 
 namespace trestle::checkpoint {
@@ -68,7 +69,7 @@ at::Tensor GgufFile::load_box(const Read& read) const {
   const GgufBlock block = block_of(tensor.type);
   std::vector<std::int64_t> sizes = tensor.shape;
   sizes[0] = read.into.size(0);
-  at::Tensor rows = at::empty(sizes, at::kFloat);
+  const at::Tensor rows = at::empty(sizes, at::kFloat);
   const auto bytes_of_rows = [&](std::int64_t count) {
     return tensor.bytes / static_cast<std::uint64_t>(tensor.shape[0]) *
            static_cast<std::uint64_t>(count);
@@ -77,10 +78,9 @@ at::Tensor GgufFile::load_box(const Read& read) const {
   if (row % block.bytes != 0) return WeightsFile::load_box(read);
   read_blocks({{tensor.type, tensor.begin + bytes_of_rows(read.offset[0]), bytes_of_rows(sizes[0]),
                 rows.view(-1)}});
-  for (std::size_t d = 1; d < sizes.size(); ++d)
-    rows = rows.narrow(static_cast<std::int64_t>(d), read.offset[d],
-                       read.into.size(static_cast<std::int64_t>(d)));
-  return rows;
+  Sizes origin(sizes.size(), 0);
+  origin[0] = read.offset[0];
+  return box_view(rows, origin, {read.offset, read.into.sizes().vec()});
 }
 
 // Several threads read and convert, each a few blocks at a time.

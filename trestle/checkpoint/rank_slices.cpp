@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "trestle/checkpoint/box_read.h"
 #include "trestle/checkpoint/checkpoint_folder.h"
 
 namespace trestle::checkpoint {
@@ -37,13 +38,9 @@ void add_boxes(const TensorShard& shard, const nn::ParameterSlice& slice,
                std::vector<TensorShard>* to) {
   const Box own{shard.offset.empty() ? Sizes(slice.whole.size(), 0) : shard.offset,
                 shard.tensor.sizes().vec()};
-  for (const SlicedBox& box : in_whole_tensor(own, slice)) {
-    at::Tensor part = shard.tensor.detach();
-    for (std::size_t d = 0; d < own.sizes.size(); ++d)
-      part = part.narrow(static_cast<std::int64_t>(d), box.own.offset[d] - own.offset[d],
-                         box.own.sizes[d]);
-    to->push_back({shard.name, std::move(part), box.whole.offset, slice.whole});
-  }
+  for (const SlicedBox& box : in_whole_tensor(own, slice))
+    to->push_back({shard.name, box_view(shard.tensor.detach(), own.offset, box.own),
+                   box.whole.offset, slice.whole});
 }
 
 }  // namespace

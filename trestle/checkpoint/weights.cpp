@@ -12,6 +12,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/box_read.h"
 #include "trestle/checkpoint/files/foreign/foreign_folder.h"
 #include "trestle/checkpoint/files/is_checkpoint.h"
 #include "trestle/checkpoint/files/pickle/pickle.h"
@@ -177,11 +178,8 @@ void WeightsFile::read_staged(const std::vector<Read>& reads) const {
 }
 
 at::Tensor WeightsFile::load_box(const Read& read) const {
-  at::Tensor box = load({read.tensor})[0];
-  for (std::size_t d = 0; d < read.offset.size(); ++d)
-    box = box.narrow(static_cast<std::int64_t>(d), read.offset[d],
-                     read.into.size(static_cast<std::int64_t>(d)));
-  return box;
+  return box_view(load({read.tensor})[0], Sizes(read.offset.size(), 0),
+                  {read.offset, read.into.sizes().vec()});
 }
 
 std::vector<at::Tensor> WeightsFile::load_by_fill(const std::vector<std::size_t>& wanted) const {

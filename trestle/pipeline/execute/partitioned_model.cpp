@@ -130,11 +130,9 @@ NamedTensors PartitionedModel::named_buffers() const {
 }
 
 nn::ParameterSlices PartitionedModel::parameter_slices() const {
-  nn::ParameterSlices all;
-  for (const nn::Layer& layer : layers())
-    for (const auto& [name, slice] : layer.parameter_slices())
-      all.emplace(layer.name + "." + name, slice);
-  return all;
+  nn::Graph own;
+  own.layers = layers();
+  return nn::slices_of(own);
 }
 
 void PartitionedModel::remember(const MiniBatchState& step) {
