@@ -19,6 +19,12 @@ class Parallel::Impl {
  public:
   Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions given);
 
+  void compare(const std::string& call, const nn::Values& batch) const {
+    const auto& tensor = options.tensor_ranks;
+    if (!tensor.alone() && tensor.exist() && options.compare_batches == comm::Check::On)
+      parallel::refuse_different_calls(tensor, call, batch);
+  }
+
   ParallelOptions options;
   std::shared_ptr<parallel::StageReplicas> hooks;  // null where nothing is replicated
   std::optional<Pipeline> pipeline;
@@ -48,6 +54,13 @@ Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOp
              "', and ParallelOptions::tensor_ranks are ", options.tensor_ranks.size()),
         {.hint = "Make tensor_parallel::TensorRanks of the mesh, and give them to the model's "
                  "layers and to ParallelOptions."});
+  if (options.tensor_ranks.exist() && options.tensor_ranks.size() > 1 &&
+      options.tensor_ranks.group().ranks() != mesh.group(options.tensor).ranks())
+    throw UsageError(text("the mesh's ranks along '", options.tensor, "' are ",
+                          join(mesh.group(options.tensor).ranks(), ", "),
+                          " of the world, and ParallelOptions::tensor_ranks are ",
+                          join(options.tensor_ranks.group().ranks(), ", ")),
+                     {.hint = "Make tensor_parallel::TensorRanks of this mesh."});
   own.tensor = parallel::tensor_options(options.tensor_ranks);
   const bool has_replicas = layout.has(options.replicate) || layout.has(options.shard);
   const ShardOptions shard{.level = options.level,
@@ -73,7 +86,7 @@ Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOp
     if (splits)
       comm::refuse_shared_devices(options.tensor_ranks.group(), devices, "that split layers");
   }
-  if (splits) sliced = parallel::agree_on_slices(*pipeline, options.tensor_ranks);
+  if (splits) sliced = parallel::agree_on_slices(*pipeline, stages, options.tensor_ranks);
   if (hooks) hooks->set_sliced(sliced);
   if (hooks) hooks->take_parameters(*pipeline, mesh);
 }
@@ -86,10 +99,18 @@ Parallel::~Parallel() = default;
 
 StepResult Parallel::step(const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss,
                           StepOptions options) {
+  impl_->compare(text("step()\nstep number ", impl_->pipeline->step_number(),
+                      "\nfirst_micro_batch ", options.first_micro_batch, "\ngradient_scale ",
+                      options.gradient_scale, "\nloss ", loss.name, "\nStepOptions::update ",
+                      options.update == StepOptions::Update::Now ? "Now" : "Later", "\n"),
+                 {input, target});
   return impl_->pipeline->step(input, target, loss, options);
 }
 
-at::Tensor Parallel::evaluate(const at::Tensor& input) { return impl_->pipeline->evaluate(input); }
+at::Tensor Parallel::evaluate(const at::Tensor& input) {
+  impl_->compare("evaluate()\n", {input});
+  return impl_->pipeline->evaluate(input);
+}
 
 NamedTensors Parallel::stage_parameters(int stage) const {
   if (impl_->hooks) return impl_->hooks->stage(stage).named_parameters();

@@ -35,6 +35,10 @@ struct ParallelOptions {
   std::string tensor = "tensor";        // ranks that split the layers of one pipeline
   // With a dimension `tensor`: the ranks that the model's layers were made for.
   tensor_parallel::TensorRanks tensor_ranks = {};
+  // Whether tensor ranks compare each call and the bytes of its batch. With different batches they
+  // compute wrong numbers without an error. It costs a hash of the batch and two small messages.
+  // Off is for programs that have compared their batches already.
+  comm::Check compare_batches = comm::Check::On;
   ShardLevel level = ShardLevel::None;
   StageUnits stage_units = StageUnits::Layers;
   // The same fields as in ShardOptions.
@@ -68,8 +72,9 @@ struct ParallelOptions {
 //   auto net = trestle::models::transformer(config, {.tensor = {.ranks = ranks}});
 //   auto parallel = trestle::parallelize(net, mesh, {.tensor_ranks = ranks});
 //
-// parameters() are then slices of the model's. The tensor ranks of a stage compare their parameters
-// when they make it, and throw UsageError with the first difference.
+// parameters() are then slices of the model's. The tensor ranks compare their parameters, options
+// and tables when they make it, and the batches of each call. They throw UsageError with the first
+// difference.
 //
 // At the levels above None parameters() are this rank's shards, as those of a Sharded. At level
 // Parameters a step gathers a stage's parameters layer by layer and frees them, in each forward and

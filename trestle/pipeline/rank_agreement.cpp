@@ -58,15 +58,6 @@ std::string describe_options(const PipelineOptions& options) {
               options.optimizer.clip_grad_norm, "\nclip_p ", options.optimizer.clip_p, "\n");
 }
 
-// The facts that must be the same on all ranks, one a line.
-std::string describe_pipeline(const PipelineOptions& options, const nn::Graph& graph,
-                              const schedule::Schedule& table) {
-  std::string rows = schedule::to_csv(table);
-  std::replace(rows.begin(), rows.end(), '\n', ';');
-  return text("libtorch ", TORCH_VERSION, "\n", describe_layers(graph), describe_options(options),
-              "table ", rows, "\n");
-}
-
 std::string shorten_line(const std::string& line) {
   constexpr std::size_t most = 160;
   return line.size() <= most ? line : line.substr(0, most) + "...";
@@ -87,6 +78,14 @@ void compare_pipelines(const std::string& own, const std::string& firsts, int ra
 }
 
 }  // namespace
+
+std::string describe_pipeline(const PipelineOptions& options, const nn::Graph& graph,
+                              const schedule::Schedule& table) {
+  std::string rows = schedule::to_csv(table);
+  std::replace(rows.begin(), rows.end(), '\n', ';');
+  return text("libtorch ", TORCH_VERSION, "\n", describe_layers(graph), describe_options(options),
+              "table ", rows, "\n");
+}
 
 int first_rank(const PipelineOptions& options) {
   return options.plan.table ? options.plan.table->rank_of_stage.at(0) : 0;

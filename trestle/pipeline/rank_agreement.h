@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "trestle/comm/group.h"
 #include "trestle/pipeline/execute/partitioned_model.h"
@@ -11,6 +12,11 @@
 
 // The agreement of the ranks of a pipeline when it is made.
 namespace trestle::pipeline {
+
+// Layers, seeds, options and table, a line each: the facts that must be the same on all ranks of a
+// pipeline, and on ranks that split its layers.
+std::string describe_pipeline(const PipelineOptions& options, const nn::Graph& graph,
+                              const schedule::Schedule& table);
 
 // The rank of the first stage.
 int first_rank(const PipelineOptions& options);

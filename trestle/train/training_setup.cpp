@@ -109,7 +109,8 @@ ShardOptions TrainingSetup::shard_options() const {
 // Before the parameters are sharded, while they have their shapes.
 void TrainingSetup::split_layers() {
   if (ranks.tensor().ranks.alone()) return;
-  const auto sliced = parallel::agree_on_slices(*pipeline, ranks.tensor().ranks);
+  const auto sliced =
+      parallel::agree_on_slices(*pipeline, ranks.pipeline_group(), ranks.tensor().ranks);
   if (replicas) replicas->set_sliced(sliced);
   slices = {.parameters = pipeline->parameter_slices(),
             .writes_whole_tensors = ranks.tensor().ranks.rank() == 0};

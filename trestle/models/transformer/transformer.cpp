@@ -10,8 +10,10 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/models/transformer/block.h"
+#include "trestle/models/transformer/describe.h"
 #include "trestle/models/transformer/embedding.h"
 #include "trestle/models/transformer/head.h"
+#include "trestle/tensor_parallel/plan_agreement.h"
 
 namespace trestle::models {
 
@@ -107,6 +109,8 @@ Module frozen_if(Weights weights, Module module) {
 
 nn::Layers transformer(const TransformerConfig& config, const TransformerOptions& options) {
   check(config, options);
+  tensor_parallel::refuse_different_plans(options.tensor.ranks, describe(config, options),
+                                          "make different transformers");
   const FrozenType frozen = options.frozen_type;
   const Weights weights =
       options.adapters.any() || frozen != FrozenType::Float32 ? Weights::Frozen : Weights::Trained;

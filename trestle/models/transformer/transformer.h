@@ -32,7 +32,7 @@ struct TransformerOptions {
   // Splits each layer over tensor ranks (Shoeybi et al. 2019): heads, the inner width of the MLP
   // and the rows of the vocabulary's tables. Each rank makes its slices alone, with the bits of the
   // unsplit model; layers.h's graph() has their places (nn::slices_of()). All ranks run the same
-  // batches.
+  // batches. transformer() compares the ranks' configs and options, so all ranks call it.
   //
   //   trestle::DeviceMesh mesh(world, {{"tensor", 2}});
   //   auto net = trestle::models::transformer(
@@ -54,7 +54,8 @@ struct TransformerOptions {
 // sqrt(2 layers), biases 0, norms 1. Each is drawn by index from (seed, name, flat index).
 //
 // Throws UsageError for sizes below 1, heads that kv_heads do not divide, an odd head size with
-// rotary positions, and attention dropout with a core that has none.
+// rotary positions, attention dropout with a core that has none, and, on all tensor ranks with the
+// first difference, for ranks that were given different configs or options.
 nn::Layers transformer(const TransformerConfig& config, const TransformerOptions& options = {});
 
 // The numbers of tensor ranks, up to `most`, that a model of this config can be split over: they
