@@ -29,9 +29,11 @@ comm::Reduce PowerSum::reduction() const {
 double PowerSum::norm(double total) const { return std::isinf(p) ? total : std::pow(total, 1 / p); }
 
 double norm_over_ranks(const std::vector<at::Tensor>& parameters,
-                       const std::vector<comm::Group>& groups, double p) {
+                       const std::vector<comm::Group>& groups, double p,
+                       const std::vector<at::Tensor>& copies) {
   const PowerSum partial{p};
-  const double own = partial.of(parameters);
+  double own = partial.of(parameters);
+  if (const double copied = partial.of(copies); !std::isfinite(copied)) own += copied;
   const at::Tensor whole = at::zeros({2}, at::kDouble);
   auto* const values = whole.mutable_data_ptr<double>();
   values[std::isnan(own) ? 1 : 0] = std::isnan(own) ? 1 : own;  // one rank's NaN reaches all

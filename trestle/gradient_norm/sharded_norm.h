@@ -23,9 +23,12 @@ struct PowerSum {
 
 // The p-norm of the gradients of `parameters` on this rank and on all ranks of the groups. Costs
 // one small reduction for each group. All ranks get the same value, and NaN if one rank has a NaN.
-// A group that is not valid() stands for this rank alone.
+// A group that is not valid() stands for this rank alone. The gradients of `copies` are counted on
+// another rank: here they add nothing, but an infinity or a NaN in them makes the norm infinite or
+// NaN.
 double norm_over_ranks(const std::vector<at::Tensor>& parameters,
-                       const std::vector<comm::Group>& groups, double p = 2);
+                       const std::vector<comm::Group>& groups, double p = 2,
+                       const std::vector<at::Tensor>& copies = {});
 
 // Clips the gradients of `parameters` on this rank by norm_over_ranks(), and returns that norm.
 // Otherwise as optim::clip_grad_norm().

@@ -22,7 +22,8 @@ struct SlicedParameters {
 
 // The p-norm of the gradients of `parameters` over the tensor ranks, and before over `shards`,
 // which hold a shard each of the gradients. Whole gradients count on the first tensor rank. All
-// ranks get the same bits, and NaN if one has a NaN.
+// ranks get the same bits, and NaN if one has a NaN. That holds for whole gradients too: a damaged
+// copy on one tensor rank must stop the step on all of them.
 double norm_over_slices(const NamedTensors& parameters, const SlicedParameters& slices,
                         const std::vector<comm::Group>& shards, double p);
 

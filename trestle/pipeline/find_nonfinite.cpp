@@ -101,16 +101,25 @@ class NonfiniteSearch {
 
  private:
   std::string in_stage(int stage) const {
-    return over_ranks_ ? text("(rank ", impl_.options.group.rank(), ", stage ", stage, ")")
-                       : text("in stage ", stage);
+    if (!over_ranks_ && !impl_.is_split()) return text("in stage ", stage);
+    return text(
+        "(", over_ranks_ ? text("rank ", impl_.options.group.rank(), ", ") : "",
+        impl_.is_split() ? text("tensor rank ", impl_.options.tensor.group.rank(), ", ") : "",
+        "stage ", stage, ")");
   }
 
-  Found first_of_all_ranks(const Found& own) const {
-    if (!over_ranks_) return own;
+  // The ranks of the pipeline and those that split its layers resume or end the search together.
+  Found first_of_all_ranks(Found found) const {
+    if (over_ranks_) found = first_of(impl_.options.group, found);
+    if (impl_.is_split()) found = first_of(impl_.options.tensor.group, found);
+    return found;
+  }
+
+  static Found first_of(const comm::Group& group, const Found& own) {
     Found first;
     std::optional<std::pair<int, std::string>> sent;
     if (own) sent = {own->place, own->sentence};
-    for (const auto& received : comm::all_gather_values(impl_.options.group, sent))
+    for (const auto& received : comm::all_gather_values(group, sent))
       if (received && (!first || received->first < first->place))
         first = {received->first, received->second};
     return first;

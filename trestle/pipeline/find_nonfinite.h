@@ -18,7 +18,8 @@ namespace trestle {
 // values. If all outputs are finite, the sentence names the loss.
 //
 // Over ranks all ranks call it, with the inputs of the step, and get the same sentence, which then
-// names the rank too: "layer 'conv3' (rank 1, stage 2)". Each rank runs its own layers.
+// names the rank too: "layer 'conv3' (rank 1, stage 2)". Each rank runs its own layers. The same
+// holds for ranks that split layers: "parameter 'head.weight' (tensor rank 1, stage 0)".
 std::string find_nonfinite(const nn::Values& inputs, Pipeline& pipeline,
                            std::int64_t first_micro_batch = 0);
 
