@@ -1,12 +1,9 @@
 // `trestle train --mesh tensor=N`: ranks that split the layers of a language model.
 #include <gmock/gmock.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "tests/cli/program.h"
-#include "trestle/base/files.h"
-#include "trestle/base/text.h"
+#include "tests/cli/tensor_runs.h"
 #include "trestle/checkpoint/weights.h"
 
 namespace trestle {
@@ -16,62 +13,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class TrainTensor : public ProgramTest {
- protected:
-  static void SetUpTestSuite() {
-    ProgramTest::SetUpTestSuite();
-    write_sea();
-    write_file(folder_ / "split.toml", R"([model]
-name = "llama"
-width = 16
-[transformer]
-layers = 2
-heads = 4
-kv_heads = 2
-context = 32
-attention = "written"
-dropout = 0.1
-attention_dropout = 0.1
-[data]
-name = "tokens"
-tokens = "sea"
-order = "random"
-count = 64
-validation_windows = 8
-[optimizer]
-name = "adamw"
-learning_rate = 1e-2
-clip_grad_norm = 0.5
-[devices]
-use = "cpu"
-threads = 1
-[train]
-epochs = 2
-batch = 8
-predict = false
-log_every = 1
-)");
-    const Finished prepared =
-        run({"text", "prepare", "sea.txt", "--tokenizer", "bytes", "--out", "sea"});
-    ASSERT_EQ(prepared.code, 0) << prepared.err;
-    const Finished plain = train("plain", {});
-    ASSERT_EQ(plain.code, 0) << plain.err;
-  }
-  static Finished train(const std::string& name, const std::vector<std::string>& more) {
-    std::vector<std::string> words = {"train", "split.toml", "--name", name, "--quiet"};
-    words.insert(words.end(), more.begin(), more.end());
-    return run(words);
-  }
-  static void expect_losses_of_plain_run(const std::string& name) {
-    for (const char* key : {"loss", "validation_loss", "log_probability"}) {
-      const auto expected = numbers("plain", key), actual = numbers(name, key);
-      ASSERT_EQ(expected.size(), actual.size()) << name << " " << key;
-      EXPECT_FALSE(expected.empty()) << key;
-      for (std::size_t i = 0; i < expected.size(); ++i)
-        EXPECT_NEAR(expected[i], actual[i], 2e-4) << name << " " << key << " " << i;
-    }
-  }
-};
+class TrainTensor : public TensorRuns {};
 
 TEST_F(TrainTensor, MeshesTrainAsOneProcess) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> meshes = {

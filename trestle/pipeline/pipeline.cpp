@@ -91,7 +91,9 @@ void Pipeline::train() { impl_->set_mode(pipeline::StepPlan::Mode::Training); }
 void Pipeline::eval() { impl_->set_mode(pipeline::StepPlan::Mode::Evaluation); }
 
 std::int64_t Pipeline::step_number() const { return impl_->keys.step_number(); }
-void Pipeline::set_step_number(std::int64_t step) { impl_->keys.set_step_number(step); }
+void Pipeline::set_step_number(std::int64_t step, std::int64_t examples) {
+  impl_->keys.set_step_number(step, examples);
+}
 
 int Pipeline::stage_count() const { return impl_->partitioned().stages.count(); }
 bool Pipeline::has_stage(int stage) const {

@@ -11,6 +11,7 @@
 #include "trestle/device/device.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/nn/loss.h"
+#include "trestle/nn/parameter_slice.h"
 #include "trestle/nn/value.h"
 #include "trestle/optim/clip_grad_norm.h"
 #include "trestle/pipeline/pipeline_options.h"
@@ -191,9 +192,10 @@ class Pipeline {
   void eval();
 
   // The number that keys the next step's random numbers; step() and forward() in training mode add
-  // one. Set it to resume a run.
+  // one. Set it to resume a run. Inside of a step, where first_micro_batch is above 0, set the
+  // number after that step's, and the number of examples of its earlier calls on all replicas.
   std::int64_t step_number() const;
-  void set_step_number(std::int64_t step);
+  void set_step_number(std::int64_t step, std::int64_t examples = 0);
 
   int stage_count() const;
   // Whether this process owns the stage: over ranks, whether it is one of this rank's.

@@ -16,9 +16,10 @@ std::int64_t RunKeys::step_number() const {
   return step_number_;
 }
 
-void RunKeys::set_step_number(std::int64_t step) {
+void RunKeys::set_step_number(std::int64_t step, std::int64_t examples) {
   const std::lock_guard lock(mutex_);
   step_number_ = step;
+  next_example_ = examples;
   evaluations_ = 0;
 }
 

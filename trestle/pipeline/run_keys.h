@@ -15,7 +15,8 @@ class RunKeys {
   explicit RunKeys(std::uint64_t seed) : seed_(seed) {}
 
   std::int64_t step_number() const;
-  void set_step_number(std::int64_t step);
+  // `examples` of a step that the next call continues.
+  void set_step_number(std::int64_t step, std::int64_t examples);
 
   // The key of the next step. With `first_micro_batch` > 0 it continues the last step, whose
   // examples come first.

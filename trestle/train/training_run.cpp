@@ -89,7 +89,10 @@ void TrainingRun::restore(const RunFolder& folder) {
   checkpointer_->load(saved);
   epoch_.batches = batches_done(state_);
   // A step that was saved between two of its batches keeps its number.
-  setup_.pipeline->set_step_number(state_.step + (is_inside_step() ? 1 : 0));
+  const std::int64_t batches_of_step =
+      is_inside_step() ? epoch_.batches % setup_.recipe.train.accumulate : 0;
+  setup_.pipeline->set_step_number(state_.step + (is_inside_step() ? 1 : 0),
+                                   batches_of_step * setup_.recipe.train.batch);
   epoch_.loss_sum = number_or_0(state_, "loss_sum");
   epoch_.loss_weight = number_or_0(state_, "loss_weight");
   epoch_.step_loss = number_or_0(state_, "group_loss");
