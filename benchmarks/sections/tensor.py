@@ -1,5 +1,6 @@
 """(tensor): a decoder whose layers are split over processes, beside torch.distributed.tensor.parallel."""
 from measuring import alternate, best, middle, run, say
+from sections.ranks import KEEPS_PAGES
 
 WAYS = ("tp", "tpl", "sp")  # of the peer
 SMALL = ["--layers", "2", "--width", "64", "--heads", "4", "--vocabulary", "256", "--context", "32", "--batch", "4"]
@@ -20,8 +21,8 @@ def tensor(bench):
         start = [launcher, "launch", "-n", ranks, "--prefix", "off", "--bind", "off", "--"] if ranks > 1 else []
         return lambda: step("tensor_step", [*start, program, *flags])
 
-    def theirs(ranks, way, *flags):
-        start = [bench.arguments.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
+    def theirs(ranks, way, *flags, pages=()):
+        start = [*pages, bench.arguments.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
         peer = [*start, *bench.peer("tensor_step")[1:]] if ranks > 1 else bench.peer("tensor_step")
         return lambda: step("tensor_step.py", [*peer, "--way", way, *flags])
 
@@ -36,9 +37,12 @@ def tensor(bench):
             contestants = {"tensor": ours(ranks, "--way", "tensor", *flags), "sequence": ours(ranks, "--way", "sequence", *flags),
                            "alone": ours(ranks, "--way", "alone", *flags)}
             contestants |= {way: theirs(ranks, way, *flags) for way in WAYS}
+            contestants["tpl keeps pages"] = theirs(ranks, "tpl", *flags, pages=KEEPS_PAGES)
             results = details[f"{ranks}{words}"] = alternate(bench.arguments.rounds, contestants, say)
             bench.row(f"(tensor) {ranks} processes{words}, our best of two against the best of three",
                       best(results, ("tensor", "sequence"), "step"), best(results, WAYS, "step"), target)
+            bench.row(f"(tensor) {ranks} processes{words}, our best of two against tpl, pages kept",
+                      best(results, ("tensor", "sequence"), "step"), best(results, "tpl keeps pages", "step"))
             bench.row(f"(tensor) {ranks} processes{words}, without messages, against the best of three",
                       best(results, "alone", "step"), best(results, WAYS, "step"))
     return details

@@ -11,6 +11,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -58,6 +59,19 @@ def read_until(terminal, is_there, seconds=300):
     return seen
 
 
+def exit_code(child, seconds=30):
+    """That of a process which should have ended; one that has not is killed."""
+    end = time.time() + seconds
+    while time.time() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.1)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return f"it still runs after {seconds} s"
+
+
 def converse_on_terminal():
     child, terminal = pty.fork()
     if child == 0:
@@ -74,7 +88,7 @@ def converse_on_terminal():
     check("the conversation continues", True, "Paris" in second and at_prompt(second))
     os.write(terminal, b"\x03")
     check("Ctrl-C at the prompt ends the session", True, "stopped" in read_until(terminal, lambda seen: False, 30))
-    check("its exit code", 130, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    check("its exit code", 130, exit_code(child))
     os.close(terminal)
 
 

@@ -283,8 +283,10 @@ class Session {
         first.erase(first.begin());
       } else {
         if (!arguments_.prompts.empty() && !terminal) return;
-        if (terminal) std::cout << "> " << std::flush;
+        // Before the prompt: a signal that came between it and reading would wait for a line.
         watch_interrupts();
+        if (interrupted()) return;
+        if (terminal) std::cout << "> " << std::flush;
         if (!std::getline(std::cin, line)) {
           if (terminal) std::cout << std::endl;  // after Ctrl-D
           return;
