@@ -2,6 +2,8 @@
 // starts them. One process computes the plain step.
 #include <torch/torch.h>
 
+#include <sys/resource.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -15,6 +17,7 @@
 #include "trestle/models/transformer/transformer.h"
 #include "trestle/nn/token_loss.h"
 #include "trestle/optim/factory.h"
+#include "trestle/plan/transformer_memory.h"
 #include "trestle/tensor_parallel/vocabulary_cross_entropy.h"
 
 namespace {
@@ -26,7 +29,32 @@ struct Arguments {
   int steps = 8, layers = 4, width = 512, heads = 8, vocabulary = 8192, context = 256, batch = 8;
 };
 
+// The most memory of this process so far, in bytes.
+std::int64_t peak_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{usage.ru_maxrss} * 1024;
+}
+
+// Weights, gradients, AdamW's state and what the blocks keep for their backward, on rank 0.
+Bytes predicted_bytes(const Arguments& arguments, std::int64_t parameters, int ranks) {
+  const plan::BlockSizes sizes{.batch = arguments.batch,
+                               .tokens = arguments.context,
+                               .width = arguments.width,
+                               .heads = arguments.heads,
+                               .kv_heads = arguments.heads,
+                               .head_size = arguments.width / arguments.heads,
+                               .mlp = std::int64_t{4} * arguments.width};
+  const plan::BlockSettings settings{.numbers = plan::BlockSettings::Numbers::Float32,
+                                     .tensor = ranks,
+                                     .sequence = arguments.way == "sequence"};
+  const plan::StateBytes state;
+  return static_cast<Bytes>(state.total()) * parameters +
+         arguments.layers * total_of(plan::kept_by_block(sizes, settings));
+}
+
 nlohmann::json time_steps(const Arguments& arguments, const World& world) {
+  const std::int64_t before = peak_bytes();
   models::TransformerConfig config;
   config.vocabulary = arguments.vocabulary;
   config.context = arguments.context;
@@ -67,6 +95,7 @@ nlohmann::json time_steps(const Arguments& arguments, const World& world) {
     const double gradient = watch.seconds();
     optimizer->step();
     world.group().barrier();
+    if (step == -2 && world.rank() == 0) std::cout << "first step" << std::endl;
     if (step < 0) continue;
     gradients.push_back(gradient);
     updates.push_back(watch.seconds() - gradient);
@@ -75,6 +104,8 @@ nlohmann::json time_steps(const Arguments& arguments, const World& world) {
   return {{"gradients_seconds", gradients},
           {"optimizer_seconds", updates},
           {"parameters", parameters},
+          {"peak_bytes", peak_bytes() - before},
+          {"predicted_bytes", predicted_bytes(arguments, parameters, world.size())},
           {"loss", last}};
 }
 

@@ -33,6 +33,7 @@
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/comm/group.h"
+#include "trestle/comm/message_log.h"
 #include "trestle/comm/rank_error.h"
 #include "trestle/comm/start_failure.h"
 #include "trestle/comm/threads/spawn.h"

@@ -8,6 +8,7 @@ Prints a line of JSON on rank 0.
 import argparse
 import contextlib
 import json
+import resource
 import time
 
 import torch
@@ -106,6 +107,7 @@ def main():
     if not alone:
         dist.init_process_group("gloo")
         processes = dist.get_world_size()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     model = Decoder(given, given.heads // processes)
     parameters = sum(one.numel() for one in model.parameters())
     if not alone:
@@ -133,13 +135,16 @@ def main():
         if not alone:
             dist.barrier()
         end = time.perf_counter()
+        if step == -2 and (alone or dist.get_rank() == 0):
+            print("first step", flush=True)
         if step >= 0:
             gradients.append(between - begin)
             updates.append(end - between)
             last = float(loss.detach().full_tensor() if hasattr(loss, "full_tensor") else loss.detach())
     if alone or dist.get_rank() == 0:
         print(json.dumps({"gradients_seconds": gradients, "optimizer_seconds": updates, "parameters": parameters,
-                          "loss": last}), flush=True)
+                          "loss": last,
+                          "peak_bytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024}), flush=True)
     if not alone:
         dist.barrier()
         dist.destroy_process_group()

@@ -5,6 +5,7 @@
 
 #include "tests/cli/tensor_runs.h"
 #include "trestle/checkpoint/weights.h"
+#include "trestle/view/chrome_trace.h"
 
 namespace trestle {
 namespace {
@@ -70,6 +71,48 @@ TEST_F(TrainTensor, BeginsWithPublicWeights) {
   ASSERT_EQ(expected.size(), actual.size());
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(expected[i], actual[i], 2e-4) << i;
   EXPECT_LT(actual[0], numbers("plain", "loss")[0] - 0.3) << "the weights were loaded";
+}
+
+// The messages stand in both timelines, and the prediction counts what the step exchanges.
+TEST_F(TrainTensor, TimelinesHaveTheMessagesOfTensorRanks) {
+  const Finished finished = train("timed", {"--mesh", "pipeline=2,tensor=2", "--balance", "2,3",
+                                            "--epochs", "1", "--predict", "true"});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const auto trace = view::from_chrome_trace(read_file(folder_ / "runs/timed/timeline.json"));
+  ASSERT_EQ(trace.size(), 2u) << "predicted and measured";
+  for (const int rank : {0, 1}) {
+    const auto predicted = tensor_times(trace[0], rank), measured = tensor_times(trace[1], rank);
+    EXPECT_GT(measured.messages, 0);
+    EXPECT_EQ(predicted.messages, measured.messages) << "rank " << rank;
+    EXPECT_GT(predicted.exposed, 0);
+    EXPECT_GT(measured.exposed, 0);
+  }
+  EXPECT_THAT(read_file(folder_ / "runs/timed/log.txt"),
+              ::testing::ContainsRegex("tensor ranks: each sends [0-9.]+ [KM]iB in [0-9]+ messages "
+                                       "per batch, .* exposed, .* hidden"));
+}
+
+// A dry run counts the messages and leaves their time out.
+TEST_F(TrainTensor, DryRunsCountTheMessages) {
+  const Finished dry = run({"train", "split.toml", "--mesh", "tensor=2", "--dry-run"});
+  ASSERT_EQ(dry.code, 0) << dry.err;
+  EXPECT_THAT(dry.out, HasSubstr("whose time the prediction leaves out"));
+}
+
+TEST_F(TrainTensor, LevelsMeasureTensorRanksBesideTheirFormula) {
+  const Finished done = run({"levels", "split.toml", "--ranks", "2", "--steps", "1", "--json"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto levels = nlohmann::json::parse(done.out)["levels"];
+  const auto& tensor = levels.back();
+  ASSERT_EQ(tensor["name"], "tensor");
+  EXPECT_EQ(tensor["tensor"], 2);
+  EXPECT_EQ(tensor["moved_bytes"], tensor["formula_moved_bytes"]);
+  EXPECT_GT(tensor["moved_bytes"], 0);
+  EXPECT_NEAR(tensor["bytes"].get<double>() / tensor["formula_bytes"].get<double>(), 1, 0.05);
+  const Finished odd = run({"levels", "split.toml", "--ranks", "3", "--dry-run"});
+  ASSERT_EQ(odd.code, 0) << odd.err;
+  EXPECT_THAT(odd.out, HasSubstr("tensor    left out: "));
+  EXPECT_THAT(odd.out, HasSubstr("but over 1, 2, 4"));
 }
 
 TEST_F(TrainTensor, RefusesMeshesThatDoNotFit) {

@@ -37,6 +37,15 @@ void expect_same(const Timeline& a, const Timeline& b) {
     EXPECT_EQ(a.crossings[i].begin, b.crossings[i].begin);
     EXPECT_EQ(a.crossings[i].end, b.crossings[i].end);
   }
+  ASSERT_EQ(a.tensor_messages.size(), b.tensor_messages.size());
+  for (std::size_t i = 0; i < a.tensor_messages.size(); ++i) {
+    EXPECT_EQ(a.tensor_messages[i].rank, b.tensor_messages[i].rank);
+    EXPECT_EQ(a.tensor_messages[i].kind, b.tensor_messages[i].kind);
+    EXPECT_EQ(a.tensor_messages[i].bytes, b.tensor_messages[i].bytes);
+    EXPECT_EQ(a.tensor_messages[i].begin, b.tensor_messages[i].begin);
+    EXPECT_EQ(a.tensor_messages[i].wait, b.tensor_messages[i].wait);
+    EXPECT_EQ(a.tensor_messages[i].end, b.tensor_messages[i].end);
+  }
   ASSERT_EQ(a.events.size(), b.events.size());
   for (std::size_t i = 0; i < a.events.size(); ++i) {
     EXPECT_EQ(a.events[i].rank, b.events[i].rank);
@@ -66,6 +75,16 @@ TEST(ChromeTrace, CarriesWhatLeavesHosts) {
   const Timeline timeline = samples::unet_over_hosts();
   ASSERT_FALSE(timeline.crossings.empty());
   const std::vector<Timeline> back = from_chrome_trace(to_chrome_trace({timeline}));
+  ASSERT_EQ(back.size(), 1u);
+  expect_same(back[0], timeline);
+  EXPECT_EQ(to_svg(back), to_svg({timeline}));
+}
+
+TEST(ChromeTrace, CarriesMessagesOfTensorRanks) {
+  const Timeline timeline = samples::over_tensor_ranks();
+  const std::string trace = to_chrome_trace({timeline});
+  EXPECT_THAT(trace, HasSubstr("rank 0 tensor ranks"));
+  const std::vector<Timeline> back = from_chrome_trace(trace);
   ASSERT_EQ(back.size(), 1u);
   expect_same(back[0], timeline);
   EXPECT_EQ(to_svg(back), to_svg({timeline}));

@@ -66,6 +66,17 @@ static Timeline unet_with(const std::optional<simulate::Link>& link) {
 Timeline unet() { return unet_with(std::nullopt); }
 Timeline unet_over_hosts() { return unet_with(simulate::parse_link("400Mbit,1ms")); }
 
+Timeline over_tensor_ranks() {
+  simulate::Costs costs;
+  costs.stages = {{.forward = 2, .backward = 6}};
+  costs.messages = {
+      {.forward = {{.bytes = 1 << 20}}, .backward = {{.bytes = 1 << 20, .beside = 1}}}};
+  simulate::set_message_times([](const LayerMessage&) { return 2.0; }, costs.messages.data(),
+                              costs.stages.data());
+  return simulate::simulate(
+      schedule::lower(schedule::generate("gpipe", {.stages = 1, .micro_batches = 4}), {}), costs);
+}
+
 Timeline measured(Timeline of) {
   const auto stretch = [](double time) { return time * 1.035 + 0.0006 * std::sin(time * 210); };
   for (schedule::Event& event : of.events) {

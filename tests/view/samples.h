@@ -21,6 +21,9 @@ schedule::Timeline unet();
 // The same over two hosts, whose link takes longer than the stages compute.
 schedule::Timeline unet_over_hosts();
 
+// One stage over tensor ranks: a sum in each F and B, half hidden in B.
+schedule::Timeline over_tensor_ranks();
+
 // A timeline as if measured: `of` with uneven times, titled "measured".
 schedule::Timeline measured(schedule::Timeline of);
 

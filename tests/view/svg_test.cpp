@@ -124,6 +124,17 @@ TEST(Svg, HostsHaveARowWithWhatLeavesThem) {
   EXPECT_TRUE(find_all(parse_xml(to_svg({samples::unet()})), "g", "host").empty());
 }
 
+TEST(Svg, DrawsMessagesOfTensorRanksAsStripsOfTheirActions) {
+  const Timeline timeline = samples::over_tensor_ranks();
+  const XmlElement root = parse_xml(to_svg({timeline}));
+  EXPECT_EQ(find_all(root, "rect", "exposed").size(), timeline.tensor_messages.size());
+  EXPECT_EQ(find_all(root, "rect", "hidden").size(), timeline.tensor_messages.size() / 2);
+  EXPECT_THAT(texts(root), AllOf(Contains("message of tensor ranks, waited for"),
+                                 Contains("hidden behind computation"),
+                                 Contains(HasSubstr("27.3 % exposed, 9.1 % hidden"))));
+  EXPECT_TRUE(find_all(parse_xml(to_svg({samples::unet()})), "g", "tensor").empty());
+}
+
 TEST(Svg, HidesNumbersThatDoNotFit) {
   const XmlElement root = parse_xml(to_svg({samples::unit("1f1b", 8, 32)}, {.width = 500}));
   EXPECT_EQ(cells(root, "F"), 256u);

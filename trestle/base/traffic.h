@@ -26,12 +26,45 @@ struct MessageCount {
   bool operator==(const MessageCount&) const = default;
 };
 
+enum class MessageKind : std::uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll };
+
+// The part of a collective's bytes that leaves each of `ranks` ranks.
+inline double share_sent(MessageKind kind, int ranks) {
+  const double share = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+  return kind == MessageKind::AllReduce ? 2 * share : share;
+}
+
+// A collective that a layer needs in its forward or backward.
+struct LayerMessage {
+  MessageKind kind = MessageKind::AllReduce;
+  Bytes bytes = 0;     // of the whole tensor
+  double beside = 0;   // seconds that its rank computes between its start and its wait
+  double seconds = 0;  // that it takes
+
+  double exposed() const { return seconds > beside ? seconds - beside : 0; }
+  bool operator==(const LayerMessage&) const = default;
+};
+
 // The messages of the ranks of a group, by the kind of the collective.
 struct Traffic {
   MessageCount all_reduce = {};
   MessageCount all_gather = {};
   MessageCount reduce_scatter = {};
   MessageCount all_to_all = {};
+
+  MessageCount& of(MessageKind kind) {
+    switch (kind) {
+      case MessageKind::AllReduce:
+        return all_reduce;
+      case MessageKind::AllGather:
+        return all_gather;
+      case MessageKind::ReduceScatter:
+        return reduce_scatter;
+      case MessageKind::AllToAll:
+        break;
+    }
+    return all_to_all;
+  }
 
   // The bytes that leave each of `ranks` ranks.
   double sent(int ranks) const {

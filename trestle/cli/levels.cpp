@@ -15,6 +15,7 @@
 #include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/cli/interrupt.h"
+#include "trestle/cli/tensor_level.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/train/data_sets/example_sizes.h"
 #include "trestle/train/language/transformer_recipe.h"
@@ -50,6 +51,7 @@ struct Subject {
   train::LevelsWeights weights;
   train::MakeNet make;
   std::vector<std::int64_t> input;  // sizes of an example
+  std::optional<recipe::Recipe> recipe = {};
 };
 
 Subject mlp_subject(LevelsArguments& arguments) {
@@ -85,7 +87,8 @@ Subject recipe_subject(LevelsArguments& arguments, const RunOptions& options) {
       .name = text(recipe.model.name, " of ", recipe.name),
       .weights = {},
       .make = [recipe, &options] { return train::make_frozen_model(recipe, options.models); },
-      .input = {}};
+      .input = {},
+      .recipe = recipe};
   subject.weights = train::weights_of(subject.make());
   if (train::is_transformer(recipe)) {  // its data may be missing
     const auto config = train::transformer_config(recipe);
@@ -261,6 +264,10 @@ int perform_levels(LevelsArguments arguments, const RunOptions& options) {
   if (!arguments.optimizer.empty()) arguments.levels.optimizer.name = arguments.optimizer;
   if (!arguments.bucket.empty()) arguments.levels.bucket = bucket_of(arguments.bucket);
   set_sharding(arguments, subject, &arguments.levels);
+  std::string why_no_tensor;
+  if (subject.recipe)
+    arguments.levels.tensor =
+        tensor_level(*subject.recipe, arguments.levels, options.models, &why_no_tensor);
   auto rows = train::levels_on_paper(subject.weights, arguments.levels);
   const std::string head = title(subject, arguments);
   const int columns = columns_for_text(STDOUT_FILENO);
@@ -281,6 +288,8 @@ int perform_levels(LevelsArguments arguments, const RunOptions& options) {
   }
   if (!arguments.json && subject.weights.frozen > 0)
     std::cout << "\n" << folded(frozen_words(rows, subject.weights), columns, 10) << "\n";
+  if (!arguments.json && !why_no_tensor.empty())
+    std::cout << "\n" << folded("tensor    left out: " + why_no_tensor, columns, 10) << "\n";
   if (!arguments.json && arguments.levels.link)
     std::cout << "\n" << folded(link_words(rows, *arguments.levels.link), columns, 10) << "\n";
   if (arguments.svg.empty()) return 0;
@@ -328,8 +337,8 @@ void add_sizes(Verb verb, const std::shared_ptr<LevelsArguments>& arguments) {
 void add_levels(Verb app, const RunOptions& options) {
   Verb verb = app.add_verb(
       "levels",
-      "Measure memory and traffic of data parallelism, ZeRO-1 to 3, FSDP and HSDP, with their "
-      "formulas");
+      "Measure memory and traffic of data parallelism, ZeRO-1 to 3, FSDP, HSDP and, for a "
+      "transformer, tensor parallelism, with their formulas");
   auto arguments = std::make_shared<LevelsArguments>();
   verb.add("recipe", arguments->recipe,
            "A TOML file, see recipes/: its model, batch and optimizer are used, with random inputs "
@@ -378,7 +387,9 @@ void add_levels(Verb app, const RunOptions& options) {
       "Each level trains a few steps with one thread per rank on virtual devices, which meter "
       "their memory: at rest it is weights, gradients and optimizer state; the peak of a step adds "
       "activations and buffers. Traffic is counted in the collectives, as ring algorithms would "
-      "send it. All ranks share this machine's cores, so the times of the steps compare levels, "
+      "send it. Tensor ranks split the layers and "
+      "have the whole batch. All ranks share this machine's cores, so the times of the steps "
+      "compare levels, "
       "not devices.\n" +
       exit_codes());
   verb.action([arguments, &options] { return perform_levels(*arguments, options); });

@@ -95,9 +95,10 @@ void refuse_whole_models(const nn::ParameterSlices& slices, const comm::Group& s
 
 TensorOptions tensor_options(const tensor_parallel::TensorRanks& ranks) {
   if (ranks.alone() || !ranks.exist()) return {};
-  return {.group = ranks.group(), .alone = [ranks] {
-            return std::make_shared<tensor_parallel::TensorRanks::AloneScope>(ranks);
-          }};
+  return {.group = ranks.group(),
+          .alone =
+              [ranks] { return std::make_shared<tensor_parallel::TensorRanks::AloneScope>(ranks); },
+          .log = ranks.log()};
 }
 
 gradient_norm::SlicedParameters agree_on_slices(Pipeline& pipeline, const comm::Group& stages,

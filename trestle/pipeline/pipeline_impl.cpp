@@ -175,8 +175,9 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
         std::move(graph), balance, options.devices, ranks, options.cores.threads,
         options.numerics.memory_format, options.checkpoint_segments,
         over_ranks() ? std::optional(options.group.rank()) : std::nullopt,
-        options.replicas.hooks || is_split() ? pipeline::Replicated::Yes
-                                             : pipeline::Replicated::No);
+        is_split()               ? pipeline::Replicated::OverTensorRanks
+        : options.replicas.hooks ? pipeline::Replicated::Yes
+                                 : pipeline::Replicated::No);
   });
   tables_ = std::make_unique<pipeline::ScheduleTables>(options, *parts_);
   // Finds mistakes in a user's table before the first step.
@@ -320,6 +321,7 @@ std::shared_ptr<pipeline::MiniBatchState> Pipeline::Impl::run(StepInputs inputs,
   inputs.batch_norm = options.numerics.batch_norm;
   inputs.hooks = options.replicas.hooks;
   inputs.ties = &parts_->ties;
+  inputs.log = options.tensor.log;
   if (parts_->one_device_each) inputs.threads = parts_->executor.threads();
   if (inputs.wants_gradient.empty()) inputs.wants_gradient.resize(batch.size(), false);
   // A caller's backward may run after the pipeline is destroyed.
@@ -558,9 +560,9 @@ simulate::Costs Pipeline::Impl::profile(const nn::Values& given, const at::Tenso
   exchange.run([&] {
     if (over_ranks()) advisor.gather_budgets(options.group, parts.stages);
     const auto alone = measured_alone();
-    costs =
-        pipeline::profile_stages(parts, {pipeline::split_as(batch, sizes), sizes}, loss, exchange,
-                                 options.optimizer, tables_->lends_cores() ? core_count() : 0);
+    costs = pipeline::profile_stages(
+        parts, {pipeline::split_as(batch, sizes), sizes}, loss, exchange, options.optimizer,
+        tables_->lends_cores() ? core_count() : 0, options.tensor.log.get());
   });
   advisor.set_costs(costs);
   advisor.set_profiled_samples(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trestle/comm/group.h"
+#include "trestle/comm/message_log.h"
 #include "trestle/device/device.h"
 #include "trestle/nn/batch_norm_statistics.h"
 #include "trestle/nn/value.h"
@@ -99,6 +100,8 @@ struct TensorOptions {
   // Makes an object. As long as it lives, the layers of this rank send nothing, so that it can
   // measure them alone. They then compute other numbers.
   std::function<std::shared_ptr<void>()> alone = {};
+  // The ranks' messages while the stages run, for timelines and costs. Null: unknown.
+  std::shared_ptr<MessageLog> log = {};
 };
 
 struct PipelineOptions {

@@ -22,6 +22,12 @@ struct Line {
   double seconds(double small, double large) const {
     return std::clamp(large + steps * (large - small), large, large * proportion);
   }
+  void extend(const std::vector<LayerMessage>& small, std::vector<LayerMessage>* large) const {
+    for (std::size_t i = 0; i < small.size(); ++i) {
+      (*large)[i].bytes = bytes(small[i].bytes, (*large)[i].bytes);
+      (*large)[i].beside = seconds(small[i].beside, (*large)[i].beside);
+    }
+  }
 };
 
 void check_same(const LayerProfile& small, const LayerProfile& large) {
@@ -30,6 +36,12 @@ void check_same(const LayerProfile& small, const LayerProfile& large) {
   const bool same_layers =
       std::equal(small.layers.begin(), small.layers.end(), large.layers.begin(), large.layers.end(),
                  [](const LayerCost& a, const LayerCost& b) { return a.name == b.name; });
+  const bool same_messages =
+      std::equal(small.layers.begin(), small.layers.end(), large.layers.begin(), large.layers.end(),
+                 [](const LayerCost& a, const LayerCost& b) {
+                   return a.forward_messages.size() == b.forward_messages.size() &&
+                          a.backward_messages.size() == b.backward_messages.size();
+                 });
   const bool same_values = std::equal(
       small.values.begin(), small.values.end(), large.values.begin(), large.values.end(),
       [](const ValueCost& a, const ValueCost& b) { return a.from == b.from && a.to == b.to; });
@@ -38,7 +50,8 @@ void check_same(const LayerProfile& small, const LayerProfile& large) {
                                       return a.owner == b.owner && a.users == b.users &&
                                              a.bytes == b.bytes && a.frozen == b.frozen;
                                     });
-  if (!same_layers || !same_values || !same_ties || small.together != large.together)
+  if (!same_layers || !same_messages || !same_values || !same_ties ||
+      small.together != large.together)
     throw UsageError("the two profiles are not of the same model");
 }
 
@@ -63,6 +76,8 @@ LayerProfile extrapolate(const LayerProfile& small, double small_size, const Lay
          {&LayerCost::parameters, &LayerCost::frozen, &LayerCost::buffers, &LayerCost::inner,
           &LayerCost::transient, &LayerCost::transient_forward})
       b.*bytes = line.bytes(a.*bytes, b.*bytes);
+    line.extend(a.forward_messages, &b.forward_messages);
+    line.extend(a.backward_messages, &b.backward_messages);
   }
   for (std::size_t i = 0; i < result.values.size(); ++i)
     result.values[i].bytes = line.bytes(small.values[i].bytes, large.values[i].bytes);

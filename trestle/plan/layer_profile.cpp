@@ -35,6 +35,39 @@ std::vector<int> layers_in(const ordered_json& list, int least, int most) {
   return layers;
 }
 
+constexpr std::pair<const char*, MessageKind> message_kinds[] = {
+    {"all_reduce", MessageKind::AllReduce},
+    {"all_gather", MessageKind::AllGather},
+    {"reduce_scatter", MessageKind::ReduceScatter},
+    {"all_to_all", MessageKind::AllToAll}};
+
+std::vector<LayerMessage> read_messages(const ordered_json& layer, const char* key) {
+  std::vector<LayerMessage> messages;
+  for (const auto& one : layer.value(key, ordered_json::array())) {
+    const std::string word = one.at("kind").get<std::string>();
+    const auto* const kind = std::find_if(std::begin(message_kinds), std::end(message_kinds),
+                                          [&](const auto& known) { return word == known.first; });
+    if (kind == std::end(message_kinds))
+      throw FormatError(text("'", word, "' is not a kind of message"));
+    messages.push_back({.kind = kind->second,
+                        .bytes = amount<Bytes>(one, "bytes"),
+                        .beside = amount<double>(one, "beside_seconds")});
+  }
+  return messages;
+}
+
+ordered_json to_json(const std::vector<LayerMessage>& messages) {
+  ordered_json list = ordered_json::array();
+  for (const LayerMessage& message : messages) {
+    const auto* const kind =
+        std::find_if(std::begin(message_kinds), std::end(message_kinds),
+                     [&](const auto& known) { return message.kind == known.second; });
+    list.push_back(
+        {{"kind", kind->first}, {"bytes", message.bytes}, {"beside_seconds", message.beside}});
+  }
+  return list;
+}
+
 LayerProfile read(const ordered_json& json) {
   LayerProfile profile;
   if (json.contains("examples")) profile.examples = amount<int>(json, "examples");
@@ -53,7 +86,9 @@ LayerProfile read(const ordered_json& json) {
          .transient = amount<Bytes>(layer, "transient_bytes"),
          .transient_forward = amount<Bytes>(layer, layer.contains("transient_forward_bytes")
                                                        ? "transient_forward_bytes"
-                                                       : "transient_bytes")});
+                                                       : "transient_bytes"),
+         .forward_messages = read_messages(layer, "forward_messages"),
+         .backward_messages = read_messages(layer, "backward_messages")});
   }
   const int count = static_cast<int>(profile.layers.size());
   for (const auto& value : json.at("values")) {
@@ -94,6 +129,11 @@ void check_amounts(const LayerCost& layer) {
   refuse("inner", layer.inner);
   refuse("transient", layer.transient);
   refuse("transient_forward", layer.transient_forward);
+  for (const auto* list : {&layer.forward_messages, &layer.backward_messages})
+    for (const LayerMessage& message : *list) {
+      refuse("the bytes of a message", message.bytes);
+      refuse("the seconds beside a message", message.beside);
+    }
 }
 
 }  // namespace
@@ -159,7 +199,12 @@ std::string to_json(const LayerProfile& profile) {
                               {"inner_bytes", layer.inner},
                               {"transient_bytes", layer.transient},
                               {"transient_forward_bytes", layer.transient_forward}});
-    if (layer.frozen > 0) json["layers"].back()["frozen_bytes"] = layer.frozen;
+    ordered_json& added = json["layers"].back();
+    if (layer.frozen > 0) added["frozen_bytes"] = layer.frozen;
+    if (!layer.forward_messages.empty())
+      added["forward_messages"] = to_json(layer.forward_messages);
+    if (!layer.backward_messages.empty())
+      added["backward_messages"] = to_json(layer.backward_messages);
   }
   json["values"] = ordered_json::array();
   for (const ValueCost& value : profile.values) {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/base/traffic.h"
 #include "trestle/base/units.h"
 
 // The measured cost of each layer of a model, the input of a balance. Times are in seconds and
@@ -21,6 +22,9 @@ struct LayerCost {
   Bytes inner = 0;
   Bytes transient = 0;          // peak beyond what it keeps, forward or backward
   Bytes transient_forward = 0;  // the same, forward only
+
+  // The messages of tensor ranks in it, in their order. Not part of its times.
+  std::vector<LayerMessage> forward_messages = {}, backward_messages = {};
 
   Bytes trained() const { return parameters - frozen; }
 };

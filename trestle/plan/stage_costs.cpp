@@ -288,6 +288,17 @@ simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>&
   return cost;
 }
 
+simulate::StageMessages messages_of(const LayerProfile& profile, int first, int last) {
+  simulate::StageMessages messages;
+  const auto layer = [&](int i) { return profile.layers[static_cast<std::size_t>(i)]; };
+  const auto append = [](const std::vector<LayerMessage>& more, std::vector<LayerMessage>& all) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  for (int i = first; i < last; ++i) append(layer(i).forward_messages, messages.forward);
+  for (int i = last - 1; i >= first; --i) append(layer(i).backward_messages, messages.backward);
+  return messages;
+}
+
 // The values that one stage sends to another.
 struct Crossing {
   Bytes bytes = 0;
@@ -408,9 +419,14 @@ CutCosts costs_of_cut(const LayerProfile& profile, const std::vector<int>& balan
   CutCosts result;
   result.costs.transfer_mode = simulate::TransferMode::Pull;
   const std::vector<int> stage_of_layer = stages_of_layers(balance);
+  const bool has_messages =
+      std::any_of(profile.layers.begin(), profile.layers.end(), [](const LayerCost& layer) {
+        return !layer.forward_messages.empty() || !layer.backward_messages.empty();
+      });
   int first = 0;
   for (const int layers : balance) {
     result.costs.stages.push_back(cost_of(profile, stage_of_layer, first, first + layers, options));
+    if (has_messages) result.costs.messages.push_back(messages_of(profile, first, first + layers));
     first += layers;
   }
   result.costs.ties = ties_of_cut(profile, balance, stage_of_layer, options.bytes_per_second);

@@ -64,6 +64,30 @@ void add_measured_crossings(Timeline* timeline, std::vector<int> host_of_rank) {
                    });
 }
 
+TensorTimes tensor_times(const Timeline& timeline, int rank) {
+  TensorTimes times;
+  for (const TensorMessage& message : timeline.tensor_messages) {
+    if (message.rank != rank) continue;
+    ++times.messages;
+    times.hidden += message.hidden();
+    times.exposed += message.exposed();
+  }
+  return times;
+}
+
+std::string_view tensor_message_name(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::AllReduce:
+    case MessageKind::ReduceScatter:
+      return "REDUCE";
+    case MessageKind::AllGather:
+      return "GATHER";
+    case MessageKind::AllToAll:
+      break;
+  }
+  return "EXCHANGE";
+}
+
 double makespan(const Timeline& timeline) {
   if (timeline.events.empty()) return 0;
   double first = timeline.events.front().begin;

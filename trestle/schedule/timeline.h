@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "trestle/base/traffic.h"
 #include "trestle/base/units.h"
 #include "trestle/schedule/schedule.h"
 
@@ -37,6 +39,20 @@ struct Crossing {
   double end = 0;  // seconds since the step began; equal to begin if the link is unlimited
 };
 
+// A collective of the ranks that split a layer, inside of a compute action of the layer's stage.
+// Until `wait` it is hidden behind the action's computation; after that it is exposed.
+struct TensorMessage {
+  int rank = 0;
+  MessageKind kind = MessageKind::AllReduce;
+  Bytes bytes = 0;  // of the whole tensor
+  double begin = 0;
+  double wait = 0;
+  double end = 0;  // seconds since the step began
+
+  double hidden() const { return wait - begin; }
+  double exposed() const { return end - wait; }
+};
+
 struct Timeline {
   std::string title;  // "simulated gpipe"
   int stages = 0;
@@ -52,7 +68,8 @@ struct Timeline {
   std::vector<Bytes> device_peak_bytes;
   // The host of each rank, and what leaves the hosts; empty for ranks on one host.
   std::vector<int> host_of_rank = {};
-  std::vector<Crossing> crossings = {};  // in order of begin for each host
+  std::vector<Crossing> crossings = {};             // in order of begin for each host
+  std::vector<TensorMessage> tensor_messages = {};  // in order of begin for each rank
   // The number of each rank in the world, for a pipeline that is one of several; may be empty.
   std::vector<int> world_ranks = {};
 };
@@ -66,6 +83,18 @@ void add_measured_crossings(Timeline* timeline, std::vector<int> host_of_rank);
 
 // "rank 2": the rank's number in the world, for the names of rows.
 std::string rank_name(const Timeline& timeline, int rank);
+
+// The messages of a rank's tensor group together. `hidden` is at most the time for which they
+// travelled beside computation: a message may arrive before its rank waits for it.
+struct TensorTimes {
+  std::int64_t messages = 0;
+  double hidden = 0;
+  double exposed = 0;
+};
+TensorTimes tensor_times(const Timeline& timeline, int rank);
+
+// "REDUCE" for a sum, whole or scattered; "GATHER"; "EXCHANGE".
+std::string_view tensor_message_name(MessageKind kind);
 
 // Seconds from the first begin to the last end.
 double makespan(const Timeline& timeline);

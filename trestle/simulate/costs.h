@@ -1,9 +1,11 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "trestle/base/traffic.h"
 #include "trestle/base/units.h"
 #include "trestle/schedule/schedule.h"
 #include "trestle/simulate/network.h"
@@ -46,6 +48,13 @@ struct StageCost {
   Bytes output_kept = 0;  // F's output, kept until the end of the step for such a loss
 };
 
+// The messages that tensor ranks exchange inside of a stage's actions, in their order. Their
+// exposed seconds are part of StageCost's times: set_message_times().
+struct StageMessages {
+  std::vector<LayerMessage> forward = {};   // in F and R
+  std::vector<LayerMessage> backward = {};  // in B, or in I
+};
+
 struct RouteCost {
   // One micro-batch's transfer, in either direction. Costs::network replaces it between two hosts.
   double seconds = 0;
@@ -83,6 +92,7 @@ struct Costs {
   std::vector<StageCost> stages;  // one for each stage
   std::vector<RouteCost> routes;  // one for each route of the lowered schedule; empty = free
   std::vector<TieCost> ties = {};
+  std::vector<StageMessages> messages = {};  // one for each stage; empty = no layer is split
   TransferMode transfer_mode = TransferMode::Push;
   Concurrency concurrency = Concurrency::EachRank;
   // For each stage the number of its device, from 0. Stages on one device share its memory. Empty =
@@ -94,6 +104,11 @@ struct Costs {
   // The hosts of the ranks. Nothing = one host, or each message has a link of its own.
   std::optional<Network> network = {};
 };
+
+// Sets how long each message of a stage takes, `seconds(message)`, and adds what is exposed to the
+// times of the stage's actions, which were measured without messages.
+void set_message_times(const std::function<double(const LayerMessage&)>& seconds,
+                       StageMessages* messages, StageCost* cost);
 
 // Throws UsageError unless `seconds` is between 0 and longest_time. `of` names the cost's owner in
 // the message.

@@ -15,6 +15,7 @@
 #include "trestle/simulate/memory.h"
 #include "trestle/simulate/over_hosts.h"
 #include "trestle/simulate/step_timeline.h"
+#include "trestle/simulate/tensor_messages.h"
 #include "trestle/simulate/tie_messages.h"
 
 namespace trestle::simulate {
@@ -65,6 +66,18 @@ void check_ties(const Costs& costs) {
   }
 }
 
+void check_messages(const Costs& costs) {
+  if (!costs.messages.empty() && costs.messages.size() != costs.stages.size())
+    throw UsageError(text("messages of tensor ranks are given for ", costs.messages.size(),
+                          " stages, costs for ", costs.stages.size()));
+  for (const StageMessages& stage : costs.messages)
+    for (const auto* list : {&stage.forward, &stage.backward})
+      for (const LayerMessage& message : *list) {
+        check_time(message.seconds, "a message of tensor ranks");
+        check_time(message.beside, "the computation beside a message of tensor ranks");
+      }
+}
+
 void check(const Schedule& schedule, const Costs& costs) {
   if (!schedule.lowered()) {
     throw UsageError(text("schedule '", schedule.name, "' has no communication yet"),
@@ -101,6 +114,7 @@ void check(const Schedule& schedule, const Costs& costs) {
   for (std::size_t route = 0; route < costs.routes.size(); ++route)
     check_time(costs.routes[route].seconds, text("route ", route));
   check_ties(costs);
+  check_messages(costs);
   if (costs.network) check_network(*costs.network, costs);
 }
 
@@ -303,8 +317,10 @@ void check_time(double seconds, const std::string& of) {
 
 Timeline simulate(const Schedule& schedule, const Costs& costs) {
   check(schedule, costs);
-  if (costs.network) return simulate_over_hosts(schedule, costs);
-  return Simulator(schedule, costs).run();
+  Timeline timeline =
+      costs.network ? simulate_over_hosts(schedule, costs) : Simulator(schedule, costs).run();
+  place_tensor_messages(&timeline, costs);
+  return timeline;
 }
 
 Costs unit_costs(int stages) {

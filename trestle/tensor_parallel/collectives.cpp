@@ -19,8 +19,8 @@ namespace {
 // A collective's input: dense, in memory of its own.
 at::Tensor own_copy(const at::Tensor& x) { return x.clone(at::MemoryFormat::Contiguous); }
 
-Later done(const TensorRanks& ranks, at::Tensor x) {
-  return {ranks, "", comm::Work(), [x = std::move(x)] { return x; }};
+Later done(const TensorRanks& ranks, const LoggedMessage& message, at::Tensor x) {
+  return {ranks, "", message, comm::Work(), [x = std::move(x)] { return x; }};
 }
 
 // Starting a collective may fail too: another rank has failed already.
@@ -70,18 +70,24 @@ std::int64_t positive(const at::Tensor& x, std::int64_t dimension) {
 
 Later reduce_in_place(const TensorRanks& ranks, const at::Tensor& x, comm::Reduce op,
                       const char* verb) {
-  ranks.count(&Traffic::all_reduce, bytes_of(x));
-  if (!ranks.exist()) return done(ranks, x);
+  const LoggedMessage message = ranks.count(MessageKind::AllReduce, bytes_of(x));
+  if (!ranks.exist()) return done(ranks, message, x);
   comm::Work work = start(ranks, verb, [&] { return ranks.group().all_reduce(x, op); });
-  return {ranks, verb, std::move(work), [x] { return x; }};
+  return {ranks, verb, message, std::move(work), [x] { return x; }};
 }
 
 }  // namespace
 
 at::Tensor Later::get() {
+  const bool is_logged = message_.begin > 0 && !ranks_.alone();
+  if (is_logged) message_.wait = MessageLog::now();
   comm::with_purpose(
       [&] { return text("while the tensor ranks ", verb_, " '", ranks_.layer(), "'"); },
       [&] { work_.wait(); });
+  if (is_logged) {
+    message_.end = ranks_.exist() ? MessageLog::now() : message_.wait;
+    ranks_.log()->add(message_);
+  }
   return result_();
 }
 
@@ -100,10 +106,10 @@ Later largest_in_place(const TensorRanks& ranks, const at::Tensor& x) {
 
 Later gather(const TensorRanks& ranks, const at::Tensor& shard, std::int64_t dimension,
              std::int64_t whole) {
-  if (ranks.alone()) return done(ranks, shard);
+  if (ranks.alone()) return {ranks, shard};
   const std::int64_t along = positive(shard, dimension), size = largest_shard(ranks, whole);
   const at::Tensor own = padded(shard, along, size);
-  ranks.count(&Traffic::all_gather, ranks.size() * bytes_of(own));
+  const LoggedMessage message = ranks.count(MessageKind::AllGather, ranks.size() * bytes_of(own));
   std::vector<std::int64_t> sizes = own.sizes().vec();
   sizes.insert(sizes.begin(), ranks.size());
   at::Tensor all;
@@ -114,7 +120,7 @@ Later gather(const TensorRanks& ranks, const at::Tensor& shard, std::int64_t dim
   } else {
     all = own.unsqueeze(0).expand(sizes);
   }
-  return {ranks, "gathered", std::move(work), [ranks, all, along, whole] {
+  return {ranks, "gathered", message, std::move(work), [ranks, all, along, whole] {
             std::vector<at::Tensor> shards;
             for (int rank = 0; rank < ranks.size(); ++rank)
               shards.push_back(all.select(0, rank).narrow(
@@ -124,18 +130,18 @@ Later gather(const TensorRanks& ranks, const at::Tensor& shard, std::int64_t dim
 }
 
 Later sum_and_scatter(const TensorRanks& ranks, const at::Tensor& x, std::int64_t dimension) {
-  if (ranks.alone()) return done(ranks, x);
+  if (ranks.alone()) return {ranks, x};
   const std::int64_t along = positive(x, dimension);
   const std::int64_t whole = x.size(along), largest = largest_shard(ranks, whole);
-  ranks.count(&Traffic::reduce_scatter,
-              bytes_of(x) / std::max<Bytes>(whole, 1) * largest * ranks.size());
-  if (!ranks.exist()) return done(ranks, own_shard(ranks, x, along));
+  const LoggedMessage message = ranks.count(
+      MessageKind::ReduceScatter, bytes_of(x) / std::max<Bytes>(whole, 1) * largest * ranks.size());
+  if (!ranks.exist()) return done(ranks, message, own_shard(ranks, x, along));
   const std::int64_t own = ranks.own(whole).size;
   const at::Tensor all = shards_in_order(ranks, x, along, largest);
   const at::Tensor shard = at::empty(all.sizes().slice(1), all.options());
   comm::Work work =
       start(ranks, "added up", [&] { return ranks.group().reduce_scatter(shard, all); });
-  return {ranks, "added up", std::move(work), [shard, along, own] {
+  return {ranks, "added up", message, std::move(work), [shard, along, own] {
             return shard.size(along) == own ? shard : shard.narrow(along, 0, own).contiguous();
           }};
 }
@@ -149,13 +155,13 @@ at::Tensor own_shard(const TensorRanks& ranks, const at::Tensor& x, std::int64_t
 
 Later exchange_shards(const TensorRanks& ranks, const at::Tensor& x, std::int64_t from,
                       std::int64_t whole, std::int64_t to) {
-  if (ranks.alone()) return done(ranks, x);
+  if (ranks.alone()) return {ranks, x};
   const std::int64_t old_dimension = positive(x, from), new_dimension = positive(x, to);
   const std::int64_t sent = largest_shard(ranks, x.size(new_dimension));
   const std::int64_t held = largest_shard(ranks, whole);
   const at::Tensor out =
       shards_in_order(ranks, padded(x, old_dimension, held), new_dimension, sent);
-  ranks.count(&Traffic::all_to_all, bytes_of(out));
+  const LoggedMessage message = ranks.count(MessageKind::AllToAll, bytes_of(out));
   const at::Tensor in = at::empty_like(out);
   comm::Work work;
   if (ranks.exist()) {
@@ -164,7 +170,7 @@ Later exchange_shards(const TensorRanks& ranks, const at::Tensor& x, std::int64_
     in.copy_(out);
   }
   const std::int64_t own = ranks.own(x.size(new_dimension)).size;
-  return {ranks, "exchanged", std::move(work),
+  return {ranks, "exchanged", message, std::move(work),
           [ranks, in, old_dimension, whole, new_dimension, own] {
             std::vector<at::Tensor> parts;
             for (int rank = 0; rank < ranks.size(); ++rank)

@@ -16,15 +16,23 @@ namespace trestle::tensor_parallel {
 // A collective in flight.
 class Later {
  public:
-  Later(const TensorRanks& ranks, const char* verb, comm::Work work,
+  Later(const TensorRanks& ranks, const char* verb, const LoggedMessage& message, comm::Work work,
         std::function<at::Tensor()> result)
-      : ranks_(ranks), verb_(verb), work_(std::move(work)), result_(std::move(result)) {}
+      : ranks_(ranks),
+        verb_(verb),
+        message_(message),
+        work_(std::move(work)),
+        result_(std::move(result)) {}
+  // One rank alone: nothing is sent.
+  Later(const TensorRanks& alone, at::Tensor x)
+      : ranks_(alone), verb_(""), result_([x = std::move(x)] { return x; }) {}
   // Waits. An error says which layer waited, and what for.
   at::Tensor get();
 
  private:
   TensorRanks ranks_;
   const char* verb_;
+  LoggedMessage message_;
   comm::Work work_;
   std::function<at::Tensor()> result_;
 };

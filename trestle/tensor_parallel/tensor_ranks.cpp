@@ -37,10 +37,13 @@ Traffic TensorRanks::traffic() const {
   return shared_->traffic;
 }
 
-void TensorRanks::count(MessageCount Traffic::*kind, Bytes bytes) const {
-  if (alone() || shared_->scopes > 0) return;
+LoggedMessage TensorRanks::count(MessageKind kind, Bytes bytes) const {
+  LoggedMessage message{.kind = kind, .bytes = bytes};
+  if (log()->runs()) message.begin = MessageLog::now();
+  if (alone() || shared_->scopes > 0) return message;
   const std::scoped_lock lock(shared_->counting);
-  shared_->traffic.*kind += {.calls = 1, .bytes = bytes};
+  shared_->traffic.of(kind) += {.calls = 1, .bytes = bytes};
+  return message;
 }
 
 }  // namespace trestle::tensor_parallel

@@ -9,6 +9,7 @@
 
 #include "trestle/base/traffic.h"
 #include "trestle/comm/group.h"
+#include "trestle/comm/message_log.h"
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/parameter_slice.h"
 
@@ -27,6 +28,7 @@ class TensorRanks {
     std::atomic<int> scopes = 0;  // AloneScopes that live
     std::mutex counting;
     Traffic traffic;
+    std::shared_ptr<MessageLog> log = std::make_shared<MessageLog>();
   };
 
  public:
@@ -77,8 +79,12 @@ class TensorRanks {
   TensorRanks of(std::string layer) const;
   const std::string& layer() const { return layer_; }
 
-  // Counts a collective of tensor_parallel's own: one more call of this kind.
-  void count(MessageCount Traffic::*kind, Bytes bytes) const;
+  // The times of the messages, while it runs. Messages on paper and in an AloneScope are logged
+  // too: their end is their wait.
+  const std::shared_ptr<MessageLog>& log() const { return shared_->log; }
+
+  // Counts a collective of tensor_parallel's own, which begins now.
+  LoggedMessage count(MessageKind kind, Bytes bytes) const;
 
  private:
   comm::Group group_;

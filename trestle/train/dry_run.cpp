@@ -121,8 +121,8 @@ MeasuredPrecision measured_precision(const recipe::Recipe& recipe,
 class Samples {
  public:
   Samples(const recipe::Recipe& recipe, const nn::Layers& model, at::Device device,
-          MeasuredPrecision precision)
-      : recipe_(recipe), model_(model), device_(device), precision_(precision) {}
+          MeasuredPrecision precision, MessageLog* log)
+      : recipe_(recipe), model_(model), device_(device), precision_(precision), log_(log) {}
 
   // The profile of a micro-batch of `count` examples like this one.
   plan::LayerProfile profile(const at::Tensor& example, std::int64_t count) const {
@@ -149,7 +149,7 @@ class Samples {
     const at::Tensor inputs = pipeline::in_memory_format({values}, memory_format_of(recipe_))[0];
     const precision::Autocast autocast(precision_.precision);
     plan::LayerProfile profile =
-        profile_layers(graph_of_training(recipe_, model_), {inputs}, device_);
+        profile_layers(graph_of_training(recipe_, model_), {inputs}, device_, log_);
     for (plan::LayerCost& cost : profile.layers) {
       if (cost.parameters == 0) continue;
       cost.forward *= precision_.times;
@@ -196,6 +196,7 @@ class Samples {
   const nn::Layers& model_;
   const at::Device device_;
   const MeasuredPrecision precision_;
+  MessageLog* const log_;
 };
 
 void make_layers(const nn::Layers& model, at::MemoryFormat format) {
@@ -292,7 +293,8 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   const std::vector<Device> all_devices = planned_devices(recipe.devices.use);
   const std::vector<Device> devices = devices_of_pipeline(recipe, all_devices);
   check_balance(recipe, devices.size());
-  const nn::Layers model = make_model(recipe, hooks.models, split_on_paper(recipe.mesh));
+  const models::TensorSplit split = split_on_paper(recipe.mesh);
+  const nn::Layers model = make_model(recipe, hooks.models, split);
   const DataOnPaper data = look_at_data(recipe, user_parts);
   check_channels(recipe, data.example);
   check_shares(recipe, data.training);
@@ -301,7 +303,7 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   make_layers(model, memory_format_of(recipe));
   check_parameter_names(recipe, model.named_parameters());
   freeze_named(recipe, model.named_parameters());
-  const nn::Loss loss = loss_of_split(recipe, user_parts, split_on_paper(recipe.mesh));
+  const nn::Loss loss = loss_of_split(recipe, user_parts, split);
   check_example(recipe, model, loss, data.sample);
   std::optional<precision::SlowPrecision> slow;
   if (!device.is_cuda()) {
@@ -314,7 +316,7 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   LayerCosts costs = costs_without_layers(recipe, devices, pieces);
   count_optimizer_step(recipe, model, &costs);
   costs.profile = with_inputs_named(recipe, data.example, [&] {
-    return Samples(recipe, model, device, measured_precision(recipe, slow))
+    return Samples(recipe, model, device, measured_precision(recipe, slow), split.ranks.log().get())
         .profile(data.example, largest_micro_batch_of(recipe));
   });
   costs.profile.loss_memory =
@@ -348,6 +350,7 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   plan.predicted_idle = schedule::idle_share_of_makespan(step);
   plan.predicted_communication_seconds = prediction.communication_seconds;
   plan.network = prediction.network;
+  plan.tensor = tensor_traffic(step, static_cast<int>(recipe.mesh.tensor));
   plan.data_missing = data.missing;
   plan.synthetic_data = data.synthetic;
   const std::int64_t batch = recipe.train.batch;

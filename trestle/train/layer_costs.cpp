@@ -158,7 +158,8 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
                           const models::OwnModels& own, const UserParts& user_parts) {
   check_training(recipe, user_parts);
   const std::vector<Device> devices = open_devices(recipe);
-  const nn::Layers model = make_model(recipe, own, split_on_paper(recipe.mesh));
+  const models::TensorSplit split = split_on_paper(recipe.mesh);
+  const nn::Layers model = make_model(recipe, own, split);
   freeze_named(recipe, model.named_parameters());
   const Task task = make_task(recipe, progress, user_parts);
   const at::MemoryFormat format = memory_format_of(recipe);
@@ -175,7 +176,8 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
   count_optimizer_step(recipe, model, &result);
   const precision::Autocast autocast(precision::parse_precision(recipe.train.precision));
   result.profile = with_inputs_named(recipe, piece, [&] {
-    return profile_layers(graph_of_training(recipe, model), {piece}, devices.at(0).torch);
+    return profile_layers(graph_of_training(recipe, model), {piece}, devices.at(0).torch,
+                          split.ranks.log().get());
   });
   result.examples = static_cast<int>(piece.size(0));
   result.profile.loss_memory =

@@ -203,8 +203,9 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
   return checked(models::make_model(options));
 }
 
-nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnModels& own) {
-  nn::Layers model = make_model(recipe, own, split_on_paper(recipe.mesh));
+nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnModels& own,
+                             const std::optional<models::TensorSplit>& tensor) {
+  nn::Layers model = make_model(recipe, own, tensor ? *tensor : split_on_paper(recipe.mesh));
   const NamedTensors parameters = model.named_parameters();
   check_parameter_names(recipe, parameters);
   freeze_named(recipe, parameters);
@@ -493,6 +494,7 @@ RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const 
     plan.predicted_idle = prediction->idle;
     plan.bytes_sent = prediction->bytes_sent;
     plan.network = prediction->network;
+    plan.tensor = prediction->tensor;
     plan.predicted_communication_seconds = prediction->communication_seconds;
   }
   plan.synthetic_data = task.synthetic;

@@ -55,8 +55,10 @@ models::TensorSplit split_on_paper(const recipe::Recipe::Mesh& mesh);
 // recomputed in their backwards. Shares the model's modules. Throws as check_names_of_layers().
 nn::Graph graph_of_training(const recipe::Recipe& recipe, const nn::Layers& model);
 
-// make_model(), with the parameters frozen that 'frozen' in [optimizer] names.
-nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnModels& own);
+// make_model(), with the parameters frozen that 'frozen' in [optimizer] names. Without `tensor` it
+// is split_on_paper().
+nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnModels& own,
+                             const std::optional<models::TensorSplit>& tensor = {});
 
 // The parts of a pipeline besides the recipe, the model and the devices.
 struct PipelineParts {

@@ -242,6 +242,34 @@ void predict_communication(const recipe::Recipe& recipe, const Pipeline& pipelin
       std::max(0.0, schedule::makespan(pipeline.predict(prediction->costs)) - before);
 }
 
+// The messages of tensor ranks take as long as those that their group exchanges now. All ranks call
+// it; the slowest group counts.
+void time_tensor_messages(const Pipeline& pipeline, const RunRanks& ranks, simulate::Costs* costs) {
+  const tensor_parallel::TensorRanks& tensor = ranks.tensor().ranks;
+  if (tensor.alone()) return;
+  Bytes largest = 0;
+  for (const simulate::StageMessages& stage : costs->messages)
+    for (const auto* list : {&stage.forward, &stage.backward})
+      for (const LayerMessage& message : *list) largest = std::max(largest, message.bytes);
+  at::Device device = at::kCPU;
+  for (int stage = pipeline.stage_count() - 1; stage >= 0; --stage)
+    if (pipeline.has_stage(stage)) device = pipeline.device(stage).torch;
+  const MessageCost own = time_messages(tensor.group(), device, largest);
+  MessageCost slowest;
+  for (const auto& all : ranks.gather(std::vector<double>{own.seconds, own.seconds_per_byte})) {
+    slowest.seconds = std::max(slowest.seconds, all.at(0));
+    slowest.seconds_per_byte = std::max(slowest.seconds_per_byte, all.at(1));
+  }
+  for (std::size_t stage = 0; stage < costs->messages.size(); ++stage)
+    simulate::set_message_times(
+        [&](const LayerMessage& message) {
+          return slowest.seconds + slowest.seconds_per_byte *
+                                       share_sent(message.kind, tensor.size()) *
+                                       static_cast<double>(message.bytes);
+        },
+        &costs->messages[stage], &costs->stages[stage]);
+}
+
 std::vector<Bytes> peaks_of_stages(const std::vector<StageFacts>& stages,
                                    const schedule::Timeline& timeline) {
   std::vector<Bytes> peaks;
@@ -260,6 +288,7 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
   try {
     Prediction prediction;
     prediction.costs = pipeline.profile({batch.inputs}, batch.targets, task.loss);
+    time_tensor_messages(pipeline, ranks, &prediction.costs);
     const std::optional<RunNetwork> network = find_network(recipe.mesh, ranks);
     const std::vector<StageFacts> stages = facts_of_stages(recipe, pipeline, ranks, network);
     if (network) {
@@ -285,6 +314,7 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
     pipeline.remember_costs(prediction.costs);
     prediction.timeline = pipeline.predict(prediction.costs);
     predict_times(pipeline, &prediction);
+    prediction.tensor = tensor_traffic(prediction.timeline, ranks.tensor().ranks.size());
     std::vector<SteppedBytes> stepped;
     for (const StageFacts& facts : stages) stepped.push_back(facts.bytes);
     add_optimizer_peaks(recipe, stepped, prediction.costs, &prediction.timeline);

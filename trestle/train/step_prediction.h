@@ -7,6 +7,7 @@
 #include "trestle/data/loader.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/recipe/recipe.h"
+#include "trestle/train/progress/run_plan.h"
 #include "trestle/train/run_ranks.h"
 #include "trestle/train/task.h"
 
@@ -21,6 +22,7 @@ struct Prediction {
   double optimizer_seconds = 0;      // what the optimizer adds
   double idle = 0;                   // share of `seconds`, over all ranks
   double communication_seconds = 0;  // what data parallelism adds to `seconds`, which has it
+  TensorTraffic tensor;              // its exposed messages are in `seconds`
   std::string network;               // the link between hosts in words; empty for one host
   double bytes_sent = 0;  // by a rank for data parallelism, in one batch; the most of all stages
   // The peak of each stage's device, for all its stages together; 0 on a plain CPU.

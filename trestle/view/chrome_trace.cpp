@@ -42,6 +42,12 @@ class EventList {
   const char* separator_ = "\n";
 };
 
+// The messages of a rank's tensor group have a row of their own, below the ranks and hosts.
+int tensor_thread(const Timeline& timeline, int rank) {
+  const std::vector<int> hosts = schedule::hosts_of(timeline);
+  return timeline.rank_count + (hosts.empty() ? 0 : hosts.back() + 1) + rank;
+}
+
 void add_names(EventList& events, const Timeline& timeline, int process) {
   events.add(metadata("process_name", process, 0, {{"name", timeline.title}}));
   events.add(metadata("process_sort_index", process, 0, {{"sort_index", process}}));
@@ -50,6 +56,10 @@ void add_names(EventList& events, const Timeline& timeline, int process) {
         metadata("thread_name", process, rank, {{"name", schedule::rank_name(timeline, rank)}}));
     events.add(metadata("thread_sort_index", process, rank, {{"sort_index", rank}}));
   }
+  if (!timeline.tensor_messages.empty())
+    for (int rank = 0; rank < timeline.rank_count; ++rank)
+      events.add(metadata("thread_name", process, tensor_thread(timeline, rank),
+                          {{"name", schedule::rank_name(timeline, rank) + " tensor ranks"}}));
   if (timeline.crossings.empty()) return;
   for (const int host : schedule::hosts_of(timeline))
     events.add(metadata("thread_name", process, timeline.rank_count + host,
@@ -88,6 +98,25 @@ ordered_json crossing_slice(const schedule::Crossing& crossing, const Timeline& 
           {"ts", crossing.begin * microseconds_a_second},
           {"dur", (crossing.end - crossing.begin) * microseconds_a_second},
           {"args", args}};
+}
+
+ordered_json tensor_slice(const schedule::TensorMessage& message, const Timeline& timeline,
+                          int process) {
+  const std::string name(schedule::tensor_message_name(message.kind));
+  return {{"ph", "X"},
+          {"name", name},
+          {"cat", "tensor"},
+          {"pid", process},
+          {"tid", tensor_thread(timeline, message.rank)},
+          {"ts", message.begin * microseconds_a_second},
+          {"dur", (message.end - message.begin) * microseconds_a_second},
+          {"args",
+           {{"tensor_message", static_cast<int>(message.kind)},
+            {"rank", message.rank},
+            {"bytes", message.bytes},
+            {"begin", message.begin},
+            {"wait", message.wait},
+            {"end", message.end}}}};
 }
 
 // Viewers attach a flow to the slice at its time, so both ends are at the middle of a compute
@@ -156,7 +185,7 @@ ordered_json description(const Timeline& timeline) {
 std::string to_chrome_trace(const std::vector<Timeline>& timelines) {
   std::size_t count = 0;
   for (const Timeline& timeline : timelines)
-    count += timeline.events.size() + timeline.crossings.size();
+    count += timeline.events.size() + timeline.crossings.size() + timeline.tensor_messages.size();
   if (count > most_trace_events) {
     throw UsageError(text("a trace of ", count, " events is too large: at most ", most_trace_events,
                           " can be written"),
@@ -179,6 +208,8 @@ std::string to_chrome_trace(const std::vector<Timeline>& timelines) {
     }
     for (const auto& crossing : timeline.crossings)
       events.add(crossing_slice(crossing, timeline, process));
+    for (const auto& message : timeline.tensor_messages)
+      events.add(tensor_slice(message, timeline, process));
     for (const MemorySample& sample : timeline.memory)
       events.add(counter(timeline, sample, process));
   }

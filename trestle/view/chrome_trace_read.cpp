@@ -176,6 +176,20 @@ Slice read_slice(const json& args, const char* key, int rank, const Timeline& ti
 void read_slice(const json& value, Timeline& timeline, const std::string& place) {
   const json& args = field(value, "args", place);
   const std::int64_t last = timeline.rank_count - 1;
+  if (args.contains("tensor_message")) {
+    schedule::TensorMessage message{
+        .rank = static_cast<int>(integer(args, "rank", 0, last, place)),
+        .kind = static_cast<MessageKind>(
+            integer(args, "tensor_message", 0, static_cast<int>(MessageKind::AllToAll), place)),
+        .bytes = integer(args, "bytes", 0, std::numeric_limits<Bytes>::max(), place),
+        .begin = seconds(args, "begin", place),
+        .wait = seconds(args, "wait", place),
+        .end = seconds(args, "end", place)};
+    if (message.wait < message.begin || message.end < message.wait)
+      fail(place, "ends before it begins");
+    timeline.tensor_messages.push_back(message);
+    return;
+  }
   if (args.contains("crossing")) {
     const auto rank = static_cast<int>(integer(args, "rank", 0, last, place));
     auto crossing = read_slice<schedule::Crossing>(args, "crossing", rank, timeline, place);
@@ -200,8 +214,10 @@ void read_counter(const json& value, Timeline& timeline, const std::string& plac
 void read_event(const json& value, std::vector<Timeline>& timelines, const std::string& place) {
   if (!value.is_object() || !value.contains("ph")) return;
   const std::string phase = string(value, "ph", place);
-  const bool slice = phase == "X" && value.contains("args") &&
-                     (value.at("args").contains("action") || value.at("args").contains("crossing"));
+  const bool slice =
+      phase == "X" && value.contains("args") &&
+      (value.at("args").contains("action") || value.at("args").contains("crossing") ||
+       value.at("args").contains("tensor_message"));
   const bool counter = phase == "C" && value.contains("time");
   if (!slice && !counter) return;
   const auto most = static_cast<std::int64_t>(timelines.size()) - 1;

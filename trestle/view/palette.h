@@ -34,6 +34,10 @@ inline constexpr std::string_view skip_gradient_colour = "#b4541a";
 inline constexpr std::string_view memory_colour = "#d5dde6";
 inline constexpr std::string_view memory_line_colour = "#6b7f95";
 
+// Messages of tensor ranks: the rank waits, or computes meanwhile.
+inline constexpr std::string_view exposed_colour = "#b3372f";
+inline constexpr std::string_view hidden_colour = "#4d8f62";
+
 // The colour of line (or stage) `index` of a picture. The colours repeat after five, so labels tell
 // the lines apart too.
 std::string_view line_colour(std::size_t index);

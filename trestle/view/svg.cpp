@@ -45,9 +45,20 @@ double plot_width(const std::vector<Timeline>& panels, double seconds, double as
 }
 
 std::string panel_facts(const Timeline& timeline, TimeUnit unit) {
-  return text("idle ", percent(schedule::idle_share_of_makespan(timeline)), " of the makespan  ·  ",
-              percent(schedule::idle_share_of_ideal(timeline)), " of the ideal time  ·  ",
-              duration_text(span(timeline).length(), unit), " per step");
+  const double length = span(timeline).length();
+  std::string facts =
+      text("idle ", percent(schedule::idle_share_of_makespan(timeline)), " of the makespan  ·  ",
+           percent(schedule::idle_share_of_ideal(timeline)), " of the ideal time  ·  ",
+           duration_text(length, unit), " per step");
+  if (timeline.tensor_messages.empty()) return facts;
+  schedule::TensorTimes most;
+  for (int rank = 0; rank < timeline.rank_count; ++rank) {
+    const schedule::TensorTimes times = schedule::tensor_times(timeline, rank);
+    if (times.exposed >= most.exposed) most = times;
+  }
+  const auto share = [&](double seconds) { return length > 0 ? percent(seconds / length) : "0 %"; };
+  return text(facts, "  ·  messages of tensor ranks: ", share(most.exposed), " exposed, ",
+              share(most.hidden), " hidden");
 }
 
 void draw_panel(SvgWriter& svg, const Axis& axis, const Panel& panel, std::string_view title,
@@ -63,6 +74,7 @@ void draw_panel(SvgWriter& svg, const Axis& axis, const Panel& panel, std::strin
   svg.text(x, facts_y, panel_facts(*panel.timeline, axis.unit),
            {{"class", "facts"}, {"font-size", 12}, {"fill", palette::quiet_colour}});
   parts::draw_rows(svg, axis, panel);
+  parts::draw_tensor_messages(svg, axis, panel);
   if (panel.has_memory) parts::draw_memory(svg, axis, panel);
   parts::draw_hosts(svg, axis, panel);
   if (options.skips == SkipArrows::Show) parts::draw_skips(svg, axis, panel);

@@ -29,6 +29,7 @@ struct Shown {
   bool idle = false;
   bool skip_gradients = false;
   bool several_stages = false;
+  bool tensor_messages = false, hidden_messages = false;
 };
 
 Shown collect_shown(const std::vector<Timeline>& panels, const SvgOptions& options) {
@@ -39,6 +40,10 @@ Shown collect_shown(const std::vector<Timeline>& panels, const SvgOptions& optio
     }
     seen.idle = seen.idle || schedule::idle_share_of_makespan(timeline) > 1e-9;
     seen.several_stages = seen.several_stages || timeline.stages > timeline.rank_count;
+    for (const schedule::TensorMessage& message : timeline.tensor_messages) {
+      seen.tensor_messages = true;
+      seen.hidden_messages = seen.hidden_messages || message.hidden() > 0;
+    }
     if (options.skips == SkipArrows::Hide) continue;
     for (const Link& link : links(timeline)) {
       if (link.kind == LinkKind::Skip) seen.skips.insert(timeline.routes[link.route].name);
@@ -67,6 +72,11 @@ Legend::Legend(const std::vector<Timeline>& panels, const SvgOptions& options, d
          .fill = palette::lighter(palette::forward_colour, 0.4)});
   }
   if (seen.idle) add({.label = "idle", .fill = "url(#trestle-idle)"});
+  if (seen.tensor_messages)
+    add({.label = "message of tensor ranks, waited for",
+         .fill = std::string(palette::exposed_colour)});
+  if (seen.hidden_messages)
+    add({.label = "hidden behind computation", .fill = std::string(palette::hidden_colour)});
   const bool one = seen.skips.size() == 1;
   if (!seen.skips.empty()) {
     const std::string names =

@@ -71,6 +71,7 @@ void draw_rows(SvgWriter& svg, const Axis& axis,
                const Panel& panel);  // names, idle, cells, idle shares
 void draw_labels(SvgWriter& svg, const Axis& axis, const Panel& panel);  // numbers in the cells
 void draw_memory(SvgWriter& svg, const Axis& axis, const Panel& panel);
+void draw_tensor_messages(SvgWriter& svg, const Axis& axis, const Panel& panel);
 void draw_hosts(SvgWriter& svg, const Axis& axis, const Panel& panel);  // what leaves each host
 void draw_skips(SvgWriter& svg, const Axis& axis, const Panel& panel);
 

@@ -63,6 +63,32 @@ std::vector<Action> actions_of(const MiniBatchState& state, int rank, Phase phas
   return with_ties(state, rank, phase, result);
 }
 
+// The messages of tensor ranks while it lives. One thread runs all actions of a process that has
+// tensor ranks, so they are those of the current action.
+class MessageScope {
+ public:
+  explicit MessageScope(MessageLog* log) : log_(log) {
+    if (log_) log_->start();
+  }
+  ~MessageScope() {
+    if (log_) log_->take();
+  }
+  MessageScope(const MessageScope&) = delete;
+  MessageScope& operator=(const MessageScope&) = delete;
+
+  std::vector<LoggedMessage> on_clock_of(const device::Clock& clock) const {
+    if (!log_) return {};
+    std::vector<LoggedMessage> messages = log_->take();
+    const double later = clock.now() - MessageLog::now();
+    for (LoggedMessage& message : messages)
+      for (double* time : {&message.begin, &message.wait, &message.end}) *time += later;
+    return messages;
+  }
+
+ private:
+  MessageLog* log_;
+};
+
 // Runs one action. Records its times and the peak memory of its device.
 void execute_and_record(MiniBatchState& state, int rank, const Action& action) {
   const at::Device device = state.stages[action.stage].device();
@@ -72,6 +98,7 @@ void execute_and_record(MiniBatchState& state, int rank, const Action& action) {
     record.before = memory_usage(device).current;
   }
   auto begin = state.clock.mark(device);
+  std::vector<LoggedMessage> sent;
   try {
     if (action.kind == Kind::Step) {
       // The wait for the norms of all ranks is idle time, and not a part of the action.
@@ -81,7 +108,9 @@ void execute_and_record(MiniBatchState& state, int rank, const Action& action) {
     std::optional<DeviceThreads> threads;
     if (state.inputs.threads > 0)
       threads.emplace(device, action.threads > 0 ? action.threads : state.inputs.threads);
+    const MessageScope messages(state.inputs.log.get());
     execute(state, action);
+    sent = messages.on_clock_of(state.clock);
   } catch (const Cancelled&) {
     throw;
   } catch (...) {
@@ -94,7 +123,8 @@ void execute_and_record(MiniBatchState& state, int rank, const Action& action) {
                             .begin = begin,
                             .end = end,
                             .peak = take_recent_peak(device),
-                            .after = memory_usage(device).current});
+                            .after = memory_usage(device).current,
+                            .messages = std::move(sent)});
 }
 
 void expect_messages(MiniBatchState& state, int rank, const std::vector<Action>& actions) {
@@ -187,8 +217,9 @@ Executor::Executor(const std::vector<int>& rank_of_stage, const StageList& stage
       own_rank_(own_rank),
       in_caller_(std::all_of(stages.begin(), stages.end(),
                              [](const Stage& stage) { return stage.device().is_cpu(); })),
-      one_thread_(!own_rank && (in_caller_ || (replicated == Replicated::Yes &&
-                                               ranks_share_device(rank_of_stage, stages)))) {
+      one_thread_(!own_rank &&
+                  (in_caller_ || replicated == Replicated::OverTensorRanks ||
+                   (replicated == Replicated::Yes && ranks_share_device(rank_of_stage, stages)))) {
   if (in_caller_) return;
   for (const Stage& stage : stages) devices_.push_back(stage.device());
   const int workers = own_rank || one_thread_ ? 1 : ranks_;

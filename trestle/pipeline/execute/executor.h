@@ -15,8 +15,9 @@ namespace trestle::pipeline {
 // later.
 enum class Phase { Both, Forward, Backward };
 
-// Whether other pipelines hold the same stages (PipelineOptions::replicas).
-enum class Replicated { No, Yes };
+// Whether other pipelines hold the same stages (PipelineOptions::replicas), or slices of their
+// layers (PipelineOptions::tensor).
+enum class Replicated { No, Yes, OverTensorRanks };
 
 // Runs each rank's list of actions.
 class Executor {
@@ -29,6 +30,7 @@ class Executor {
   // - one worker, if the stages are replicated and several ranks share a device. The backwards of a
   //   device run in one thread, where they wait for the other replicas' collectives. All replicas
   //   therefore need one order of the backwards, which several workers would leave to timing.
+  // - one worker over tensor ranks: all of them must start their layers' collectives in one order.
   Executor(const std::vector<int>& rank_of_stage, const StageList& stages, int threads,
            std::optional<int> own_rank, Replicated replicated);
 

@@ -54,7 +54,8 @@ struct StepInputs {
   comm::Group replicas = {};
   std::shared_ptr<StageHooks> hooks = {};
 
-  TiedCopies* ties = nullptr;  // of the stages' model
+  TiedCopies* ties = nullptr;            // of the stages' model
+  std::shared_ptr<MessageLog> log = {};  // of tensor ranks; may be null
 
   // For NORM and STEP; null if the table has none.
   std::shared_ptr<StageOptimizers> optimizers = {};

@@ -102,9 +102,9 @@ PartitionedModel::PartitionedModel(nn::Graph model, const std::vector<int>& bala
                                    std::optional<int> own_rank, Replicated replicated)
     : graph(std::move(model)),
       cut(pipeline::cut(graph, balance)),
-      ties(graph, cut,
-           replicated == Replicated::Yes ? TiedCopies::Memory::Separate
-                                         : TiedCopies::Memory::Shared),
+      ties(
+          graph, cut,
+          replicated == Replicated::No ? TiedCopies::Memory::Shared : TiedCopies::Memory::Separate),
       stages(make_stages(graph, cut, devices, ties, format, rank_of_stage, checkpoint_segments,
                          own_rank)),
       executor(rank_of_stage, stages, threads, own_rank, replicated),

@@ -46,22 +46,23 @@ schedule::Timeline gather_timeline(const comm::Group& group, schedule::Timeline 
                                    const std::function<double()>& now) {
   const comm::Group plain = group.with_check(comm::Check::Off);
   begin += clock_offset(plain, now);
-  const auto all =
-      comm::with_purpose([] { return "while the ranks gathered the times of the step"; },
-                         [&] {
-                           return comm::all_gather_values(
-                               plain, std::tuple(begin, own.events, own.memory, own.peak_bytes));
-                         });
+  const auto all = comm::with_purpose(
+      [] { return "while the ranks gathered the times of the step"; },
+      [&] {
+        return comm::all_gather_values(
+            plain, std::tuple(begin, own.events, own.memory, own.peak_bytes, own.tensor_messages));
+      });
   double first = begin;
   for (const auto& received : all) first = std::min(first, std::get<0>(received));
 
   schedule::Timeline result = std::move(own);
   result.events.clear();
   result.memory.clear();
+  result.tensor_messages.clear();
   result.peak_bytes.assign(static_cast<std::size_t>(result.rank_count), 0);
   for (int rank = 0; rank < group.size(); ++rank)
     if (group.ranks()[static_cast<std::size_t>(rank)] != rank) result.world_ranks = group.ranks();
-  for (const auto& [rank_begin, events, memory, peaks] : all) {
+  for (const auto& [rank_begin, events, memory, peaks, messages] : all) {
     const double shift = rank_begin - first;
     for (schedule::Event event : events) {
       event.begin += shift;
@@ -71,6 +72,10 @@ schedule::Timeline gather_timeline(const comm::Group& group, schedule::Timeline 
     for (schedule::MemorySample sample : memory) {
       sample.time += shift;
       result.memory.push_back(sample);
+    }
+    for (schedule::TensorMessage message : messages) {
+      for (double* time : {&message.begin, &message.wait, &message.end}) *time += shift;
+      result.tensor_messages.push_back(message);
     }
     for (std::size_t i = 0; i < std::min(result.peak_bytes.size(), peaks.size()); ++i)
       result.peak_bytes[i] = std::max(result.peak_bytes[i], peaks[i]);

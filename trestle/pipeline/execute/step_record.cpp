@@ -24,6 +24,13 @@ schedule::Timeline StepRecord::timeline(const schedule::Schedule& table) const {
       result.memory.push_back({.rank = rank, .time = from, .bytes = done.peak});
       result.memory.push_back({.rank = rank, .time = to, .bytes = done.after});
       peak = std::max({peak, done.peak, done.after});
+      for (const LoggedMessage& message : done.messages)
+        result.tensor_messages.push_back({.rank = rank,
+                                          .kind = message.kind,
+                                          .bytes = message.bytes,
+                                          .begin = message.begin - begin,
+                                          .wait = message.wait - begin,
+                                          .end = message.end - begin});
     }
     result.peak_bytes.push_back(peak);
   }

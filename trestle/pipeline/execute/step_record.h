@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "trestle/base/units.h"
+#include "trestle/comm/message_log.h"
 #include "trestle/device/clock.h"
 #include "trestle/schedule/action.h"
 #include "trestle/schedule/schedule.h"
@@ -16,6 +17,8 @@ struct ActionRecord {
   device::Clock::Mark begin, end;
   Bytes peak = 0;   // the most memory held during the action
   Bytes after = 0;  // held when the host had issued it
+  // Messages of tensor ranks, on the clock of the marks.
+  std::vector<LoggedMessage> messages = {};
 };
 
 // The record of one rank.

@@ -187,6 +187,27 @@ void measure_all_times(PartitionedModel& model, const std::vector<ProfiledStage>
   });
 }
 
+// Runs each stage once more. Its times were measured without the log's small cost.
+void log_messages(PartitionedModel& model, const std::vector<ProfiledStage>& stages_here,
+                  const StageExchange& exchange, MessageLog& log, simulate::Costs& costs) {
+  costs.messages.resize(costs.stages.size());
+  model.executor.run_on_all([&](int rank) {
+    for (const ProfiledStage& profiled : stages_here) {
+      const int stage = profiled.stage->index();
+      if (!exchange.over_ranks() && stage % model.executor.ranks() != rank) continue;
+      auto& messages = costs.messages[static_cast<std::size_t>(stage)];
+      Pass pass = profiled.new_pass();
+      log.start();
+      profiled.forward(pass, GraphMode::Keep);
+      messages.forward = layer_messages(log.take());
+      const nn::Values gradients = profiled.gradients();
+      log.start();
+      profiled.backward(pass, gradients);
+      messages.backward = layer_messages(log.take());
+    }
+  });
+}
+
 std::vector<ProfiledStage> measure_memory(PartitionedModel& model, const ProfiledMiniBatch& batch,
                                           const nn::Loss& loss, StageExchange& exchange,
                                           int lent_threads, simulate::Costs& costs) {
@@ -209,7 +230,8 @@ std::vector<ProfiledStage> measure_memory(PartitionedModel& model, const Profile
 
 simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch& batch,
                                const nn::Loss& loss, StageExchange& exchange,
-                               const StageOptimizerOptions& optimizer, int lent_threads) {
+                               const StageOptimizerOptions& optimizer, int lent_threads,
+                               MessageLog* log) {
   simulate::Costs costs;
   costs.stages.resize(model.cut.stages.size());
   costs.routes.resize(model.cut.routes.size());
@@ -241,6 +263,7 @@ simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch&
     model.executor.run_on(static_cast<int>(s) % model.executor.ranks(),
                           [&] { measure_speed_up(stages_here[s], lent_threads, costs.stages[s]); });
   }
+  if (log) log_messages(model, stages_here, exchange, *log, costs);
   if (!stages_here.empty() && stages_here.back().whole_batch_loss()) {
     model.executor.run_on(model.executor.ranks() - 1, [&] {
       std::optional<DeviceThreads> threads;  // as in a step

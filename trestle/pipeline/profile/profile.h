@@ -24,12 +24,14 @@ struct ProfiledMiniBatch {
 // first micro-batch, and also the bytes of the last one if that is smaller. A whole-batch loss is
 // computed on one copy of the first micro-batch's output for each micro-batch. With `lent_threads`
 // > 0 each stage is timed once more, alone and with that number of intra-op threads. NORM and
-// STEP are timed with `optimizer`.
+// STEP are timed with `optimizer`. The costs have the messages of tensor ranks, if their `log` is
+// given, without their times.
 //
 // Over ranks all ranks call it, inside exchange.run(). Each measures its own stages, and all return
 // the same costs.
 simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch& batch,
                                const nn::Loss& loss, StageExchange& exchange,
-                               const StageOptimizerOptions& optimizer = {}, int lent_threads = 0);
+                               const StageOptimizerOptions& optimizer = {}, int lent_threads = 0,
+                               MessageLog* log = nullptr);
 
 }  // namespace trestle::pipeline

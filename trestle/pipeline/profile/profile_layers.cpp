@@ -113,7 +113,8 @@ void run_layer_backward(const nn::Values& results) {
 
 class LayerMeter {
  public:
-  LayerMeter(const nn::Graph& graph, at::Device device) : graph_(graph), device_(device) {}
+  LayerMeter(const nn::Graph& graph, at::Device device, MessageLog* log = nullptr)
+      : graph_(graph), device_(device), log_(log) {}
 
   plan::LayerProfile measure(const nn::Values& micro_batch) {
     plan::LayerProfile profile;
@@ -186,13 +187,17 @@ class LayerMeter {
       const Arguments arguments = arguments_of(graph_, index, values_, device_);
       const nn::RunKey key;
       device::synchronize(device_);
+      if (log_) log_->start();
       const Stopwatch watch;
       const nn::Values results = nn::run_layer(graph_, index, arguments.values, &key);
       device::synchronize(device_);
       const double forward = watch.seconds();
+      if (log_) cost.forward_messages = layer_messages(log_->take());
+      if (log_) log_->start();
       run_layer_backward(results);
       device::synchronize(device_);
       const double backward = watch.seconds() - forward;
+      if (log_) cost.backward_messages = layer_messages(log_->take());
       const bool better = forward + backward < cost.forward + cost.backward;
       if (round >= 2 && !better) continue;
       cost.forward = forward;
@@ -284,6 +289,7 @@ class LayerMeter {
 
   const nn::Graph& graph_;
   const at::Device device_;
+  MessageLog* const log_;
   std::map<ValueId, at::Tensor> values_;   // on the CPU
   std::map<ValueId, std::size_t> number_;  // of each in the profile
 };
@@ -291,12 +297,12 @@ class LayerMeter {
 }  // namespace
 
 plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
-                                  at::Device device) {
+                                  at::Device device, MessageLog* log) {
   const UnlimitedBudgets no_budget({device});
   const nn::TrainingModeScope training(graph.layers,
                                        nn::TrainingModeScope::Mode::Train);  // makes all layers
   const at::AutoGradMode grad(true);
-  return LayerMeter(graph, device).measure(micro_batch);
+  return LayerMeter(graph, device, log).measure(micro_batch);
 }
 
 plan::LayerProfile profile_layers_one_by_one(const nn::Graph& graph, const nn::Values& micro_batch,
@@ -307,8 +313,8 @@ plan::LayerProfile profile_layers_one_by_one(const nn::Graph& graph, const nn::V
 }
 
 plan::LayerProfile profile_layers(const nn::Layers& model, const nn::Values& micro_batch,
-                                  at::Device device) {
-  return profile_layers(model.graph(), micro_batch, device);
+                                  at::Device device, MessageLog* log) {
+  return profile_layers(model.graph(), micro_batch, device, log);
 }
 
 }  // namespace trestle

@@ -41,6 +41,19 @@ struct Rows {
   std::vector<TieRow> ties;
 };
 
+// The messages of one rank's stages.
+using MessageRow = std::tuple<std::int64_t, std::vector<LayerMessage>, std::vector<LayerMessage>>;
+
+std::vector<MessageRow> messages_of(const PartitionedModel& model, const simulate::Costs& own) {
+  std::vector<MessageRow> rows;
+  if (own.messages.empty()) return rows;
+  for (const Stage& stage : model.stages) {
+    const auto& messages = own.messages[static_cast<std::size_t>(stage.index())];
+    rows.emplace_back(stage.index(), messages.forward, messages.backward);
+  }
+  return rows;
+}
+
 Rows rows_of(const PartitionedModel& model, const simulate::Costs& own) {
   Rows rows;
   std::vector<at::Device> devices;
@@ -112,12 +125,12 @@ simulate::Costs gather_costs(const PartitionedModel& model, const StageExchange&
                              const simulate::Costs& own) {
   const Rows rows = rows_of(model, own);
   const auto all = comm::all_gather_values(
-      exchange.link().group(),
-      std::tuple(own.gradients_at_start, rows.stages, rows.routes, rows.ties));
+      exchange.link().group(), std::tuple(own.gradients_at_start, rows.stages, rows.routes,
+                                          rows.ties, messages_of(model, own)));
   simulate::Costs costs = own;
   std::vector<std::pair<std::size_t, std::int64_t>> device_of_stage(costs.stages.size());
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const auto& [gradients_at_start, stages, routes, ties] = all[rank];
+    const auto& [gradients_at_start, stages, routes, ties, messages] = all[rank];
     costs.gradients_at_start = costs.gradients_at_start || gradients_at_start;
     for (const StageRow& row : stages) {
       costs.stages.at(static_cast<std::size_t>(row.stage)) = row.cost;
@@ -125,6 +138,8 @@ simulate::Costs gather_costs(const PartitionedModel& model, const StageExchange&
     }
     for (const RouteRow& row : routes)
       costs.routes.at(static_cast<std::size_t>(row.route)) = row.cost;
+    for (const auto& [stage, forward, backward] : messages)
+      costs.messages.at(static_cast<std::size_t>(stage)) = {forward, backward};
     for (const TieRow& row : ties) costs.ties.at(static_cast<std::size_t>(row.tie)) = row.cost;
   }
   std::map<std::pair<std::size_t, std::int64_t>, int> numbers;

@@ -2,6 +2,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 
 #include <algorithm>
@@ -125,7 +126,7 @@ double middle(std::vector<double> seconds) {
   return seconds[seconds.size() / 2];
 }
 
-// The model in one process.
+// The model in one process, or its slices on one of the tensor ranks.
 class PlainModel {
  public:
   PlainModel(nn::Layers layers, const LevelsOptions& options)
@@ -151,6 +152,9 @@ class PlainModel {
 struct Trained {
   std::optional<PlainModel> plain = {};
   std::optional<Sharded> sharded = {};
+  // With tensor ranks.
+  tensor_parallel::TensorRanks ranks = {};
+  std::optional<nn::Loss> loss = {};
 
   // The trained parameters, or this rank's shards of them.
   std::vector<at::Tensor> stepped() const {
@@ -160,6 +164,7 @@ struct Trained {
     return all;
   }
   void forward_and_backward(const at::Tensor& input, bool even) {
+    if (loss) return loss->value(plain->forward(input), input).backward();
     if (!sharded) return plain->forward(input).square().mean().backward();
     const at::Tensor loss = sharded->forward(input).square().mean();
     sharded->backward(
@@ -171,6 +176,14 @@ struct Trained {
 Trained make_level(const LevelRow& row, const MakeNet& make_net, const LevelsOptions& options,
                    const World& world, at::Device device, std::int64_t parameters) {
   Trained trained;
+  if (row.tensor > 1) {
+    trained.ranks = tensor_parallel::TensorRanks(world.group());
+    nn::Layers net = options.tensor->make(trained.ranks);
+    net.to(device);
+    trained.plain.emplace(net, options);
+    trained.loss = options.tensor->loss(trained.ranks);
+    return trained;
+  }
   nn::Layers net = make_net();
   if (row.preset.empty()) {
     net.to(device);
@@ -191,23 +204,30 @@ LevelRow::Measured train(const LevelRow& row, const MakeNet& make_net,
   const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
   const Bytes before = memory_usage(device).current;
   std::vector<std::int64_t> share(sizes.size() + 1);
-  share[0] = options.batch / row.ranks + (world.rank() < options.batch % row.ranks ? 1 : 0);
+  const int parts = row.replicate * row.shard;  // of the batch
+  share[0] = options.batch / parts + (world.rank() < options.batch % parts ? 1 : 0);
   std::copy(sizes.begin(), sizes.end(), share.begin() + 1);
-  const at::Tensor input =
-      (options.ids > 0 ? at::randint(options.ids, share, at::kLong) : at::rand(share)).to(device);
+  // Tensor ranks have one batch.
+  const auto seed = static_cast<std::uint64_t>(row.tensor > 1 ? 1 : 1 + world.rank());
+  const auto random = at::detail::createCPUGenerator(seed);
+  const at::Tensor input = (options.ids > 0 ? at::randint(options.ids, share, random, at::kLong)
+                                            : at::rand(share, random))
+                               .to(device);
   Trained trained = make_level(row, make_net, options, world, device, parameters);
   const auto optimizer = optim::make_optimizer(trained.stepped(), options.optimizer);
   LevelRow::Measured measured;
   std::vector<double> seconds;
   ShardReport first;
+  Traffic before_steps;
   for (int step = 0; step < warm_up + options.steps; ++step) {
     if (step == warm_up) {
       first = trained.report();
+      before_steps = trained.ranks.traffic();
       reset_peak_memory(device);
     }
     const Stopwatch watch;
     optimizer->zero_grad();
-    trained.forward_and_backward(input, options.batch % row.ranks == 0);
+    trained.forward_and_backward(input, options.batch % parts == 0);
     optimizer->step();
     if (step >= warm_up) seconds.push_back(watch.seconds());
   }
@@ -215,7 +235,9 @@ LevelRow::Measured train(const LevelRow& row, const MakeNet& make_net,
   measured.rest = usage.current - before - static_cast<Bytes>(input.nbytes());
   measured.peak = usage.peak - before;
   measured.seconds = middle(seconds);
-  measured.moved = moved(row, neighbours_of(options), first, trained.report(), options.steps);
+  measured.moved = row.tensor > 1
+                       ? (trained.ranks.traffic() - before_steps).sent(row.tensor) / options.steps
+                       : moved(row, neighbours_of(options), first, trained.report(), options.steps);
   return measured;
 }
 
@@ -297,6 +319,34 @@ LevelRow::Formula formula_of(const LevelRow& row, const PerParameter& each,
   return formula;
 }
 
+// The first rank has the largest slices.
+LevelRow row_of_tensor_ranks(const LevelsOptions& options, int states) {
+  const int n = options.ranks;
+  LevelRow row;
+  row.name = "tensor";
+  row.ranks = row.tensor = n;
+  row.per_parameter = text(8 + states, "/N");
+  const LevelsWeights held =
+      weights_of(options.tensor->make(tensor_parallel::TensorRanks::on_paper(0, n)));
+  row.formula.rest =
+      static_cast<double>(held.trained) * (8 + states) + static_cast<double>(held.frozen_bytes);
+  const Traffic traffic = options.tensor->traffic.sum();
+  row.formula.moved = traffic.sent(n);
+  if (!options.link) return row;
+  std::vector<std::vector<int>> hosts(1);
+  for (int rank = 0; rank < n; ++rank) hosts[0].push_back(rank);
+  const simulate::Link link = without_headers(*options.link);
+  const auto add = [&](simulate::CollectiveKind kind, const MessageCount& count) {
+    const auto all = traffic_of(kind, static_cast<double>(count.bytes), hosts);
+    row.formula.link_seconds += link.seconds(all.bytes / link.both_ways) +
+                                static_cast<double>(count.calls) * all.latencies * link.latency;
+  };
+  add(simulate::CollectiveKind::AllReduce, traffic.all_reduce);
+  add(simulate::CollectiveKind::AllGather, traffic.all_gather);
+  add(simulate::CollectiveKind::ReduceScatter, traffic.reduce_scatter);
+  return row;
+}
+
 }  // namespace
 
 std::vector<LevelRow> levels_on_paper(std::int64_t parameters, const LevelsOptions& options) {
@@ -328,6 +378,7 @@ std::vector<LevelRow> levels_on_paper(const LevelsWeights& weights, const Levels
   if (rows_of_mesh > 1 && rows_of_mesh < n)
     add(text("HSDP ", rows_of_mesh, " x ", n / rows_of_mesh), "hsdp.h", ShardLevel::Parameters,
         rows_of_mesh, n / rows_of_mesh, {0, 8 + states});
+  if (options.tensor) rows.push_back(row_of_tensor_ranks(options, states));
   return rows;
 }
 

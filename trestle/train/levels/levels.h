@@ -11,10 +11,11 @@
 #include "trestle/optim/factory.h"
 #include "trestle/sharding/options/options.h"
 #include "trestle/simulate/link.h"
+#include "trestle/train/levels/tensor_level.h"
 #include "trestle/view/bars.h"
 
-// The memory and the traffic of data parallelism, ZeRO-1 to 3, FSDP and HSDP for one model,
-// measured and by formula: the numbers of `trestle levels`.
+// The memory and the traffic of data parallelism, ZeRO-1 to 3, FSDP, HSDP and tensor parallelism
+// for one model, measured and by formula: the numbers of `trestle levels`.
 //
 //   const auto rows = trestle::train::measure_levels(make_net, {512}, {.ranks = 4});
 //   for (const auto& row : rows)
@@ -43,6 +44,8 @@ struct LevelsOptions {
   // The link of each host, for LevelRow::Formula::link_seconds: each rank is on a host of its own,
   // but a row of HSDP's mesh is on one.
   std::optional<simulate::Link> link = {};
+  // Adds the row "tensor". Nothing = the model's layers are not split.
+  std::optional<TensorLevel> tensor = {};
 };
 
 // The parameters of a model. A tied one counts once.
@@ -60,8 +63,9 @@ struct LevelRow {
   std::string name;    // "ZeRO-1"
   std::string preset;  // its header: "zero1.h"; empty for the plain model
   ShardLevel level = ShardLevel::None;
-  int ranks = 1, replicate = 1, shard = 1;  // replicate x shard is its mesh
-  std::string per_parameter;                // bytes of a trained one as text: "8 + 8/N"
+  // replicate x shard x tensor is its mesh.
+  int ranks = 1, replicate = 1, shard = 1, tensor = 1;
+  std::string per_parameter;  // bytes of a trained one as text: "8 + 8/N"
 
   struct Formula {
     // Bytes of weights, gradients and the optimizer's state. Frozen weights are whole on each rank,
@@ -84,8 +88,8 @@ struct LevelRow {
 // The size of the optimizer's state as a multiple of the parameters: adamw 2, sgd 0.
 int optimizer_states(const optim::OptimizerOptions& optimizer);
 
-// The rows of the plain model, DDP, ZeRO-1, ZeRO-2, FSDP and HSDP, by formula. Throws UsageError
-// for invalid options, and for a model without trained parameters.
+// The rows of the plain model, DDP, ZeRO-1, ZeRO-2, FSDP, HSDP and tensor ranks, by formula. Throws
+// UsageError for invalid options, and for a model without trained parameters.
 std::vector<LevelRow> levels_on_paper(const LevelsWeights& weights, const LevelsOptions& options);
 // The same for `parameters` trained ones.
 std::vector<LevelRow> levels_on_paper(std::int64_t parameters, const LevelsOptions& options);

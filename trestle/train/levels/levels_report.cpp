@@ -27,11 +27,10 @@ view::BarsPicture levels_picture(const std::vector<LevelRow>& rows, const std::s
          .label = text(format_bytes(row.measured.rest), ", peak ", format_bytes(row.measured.peak)),
          .more = static_cast<double>(row.measured.peak - row.measured.rest),
          .mark = row.formula.rest});
-    traffic.bars.push_back(
-        {.value = row.measured.moved,
-         .label = row.preset.empty() ? "nothing" : bytes_text(row.measured.moved),
-         .mark = row.preset.empty() ? std::optional<double>()
-                                    : std::optional<double>(row.formula.moved)});
+    traffic.bars.push_back({.value = row.measured.moved,
+                            .label = row.ranks == 1 ? "nothing" : bytes_text(row.measured.moved),
+                            .mark = row.ranks == 1 ? std::optional<double>()
+                                                   : std::optional<double>(row.formula.moved)});
     time.bars.push_back(
         {.value = row.measured.seconds, .label = format_duration(row.measured.seconds)});
   }
@@ -49,6 +48,7 @@ std::string levels_json(const std::vector<LevelRow>& rows, const LevelsWeights& 
                                   {"ranks", row.ranks},
                                   {"replicate", row.replicate},
                                   {"shard", row.shard},
+                                  {"tensor", row.tensor},
                                   {"bytes_a_parameter", row.per_parameter},
                                   {"formula_bytes", std::llround(row.formula.rest)},
                                   {"formula_moved_bytes", std::llround(row.formula.moved)}};

@@ -129,6 +129,16 @@ void add_stages(const RunPlan& plan, Colours colours, std::vector<std::string>& 
   }
 }
 
+// "tensor ranks: each sends 6.0 MiB in 40 messages per batch, 12 ms exposed, 4 ms hidden"
+std::string tensor_words(const TensorTraffic& tensor) {
+  const bool is_timed = tensor.exposed_seconds + tensor.hidden_seconds > 0;
+  return text("tensor ranks: each sends ", format_bytes(std::llround(tensor.bytes_sent)), " in ",
+              counted(tensor.messages, "message"), " per batch, ",
+              is_timed ? text(format_duration(tensor.exposed_seconds), " exposed, ",
+                              format_duration(tensor.hidden_seconds), " hidden")
+                       : "whose time the prediction leaves out");
+}
+
 std::string schedule_words(const RunPlan& plan) {
   std::string line =
       text(plan.schedule, " · ", counted(plan.micro_batches, "micro-batch", "micro-batches"));
@@ -150,6 +160,7 @@ std::string schedule_words(const RunPlan& plan) {
                  : ", excluding data-parallel communication");
   if (plan.parts > 1 && plan.bytes_sent > 0)
     line += text(" (each rank sends ", format_bytes(std::llround(plan.bytes_sent)), " per batch)");
+  if (plan.tensor.messages > 0) line += " · " + tensor_words(plan.tensor);
   if (plan.predicted_optimizer_seconds > 0)
     line += text(" · optimizer ", format_duration(plan.predicted_optimizer_seconds));
   return line;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trestle/base/units.h"
+#include "trestle/train/progress/tensor_traffic.h"
 
 // The plan of a run and its expected cost: the lines above the first epoch, and the output of
 // --dry-run.
@@ -47,9 +48,10 @@ struct RunPlan {
   double predicted_idle = 0;               // share of the makespan
   std::int64_t parts = 1;                  // pipelines that share each batch
   double bytes_sent = 0;                   // by a rank among them, in one batch
-  std::string network;                     // the link of the prediction; empty for one host
-  std::string data_missing;                // why the number of examples is unknown; empty if known
-  std::string synthetic_data;              // the folder of synthetic data; empty for real data
+  TensorTraffic tensor;
+  std::string network;         // the link of the prediction; empty for one host
+  std::string data_missing;    // why the number of examples is unknown; empty if known
+  std::string synthetic_data;  // the folder of synthetic data; empty for real data
   std::int64_t training_examples = 0;
   std::int64_t validation_examples = 0;
   std::int64_t batch = 0;
