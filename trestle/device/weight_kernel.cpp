@@ -20,6 +20,7 @@
 #include <torch/library.h>
 
 #include <array>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -193,7 +194,8 @@ struct SilentWarnings : c10::WarningHandler {
 
 // Kept for the life of the process: unregistering would race with threads that are still running.
 torch::Library& library(const char* space, DispatchKey key) {
-  return *new torch::Library(torch::Library::IMPL, space, key, __FILE__, __LINE__);
+  static auto& kept = *new std::deque<torch::Library>();
+  return kept.emplace_back(torch::Library::IMPL, space, key, __FILE__, __LINE__);
 }
 
 template <auto plain>
