@@ -92,11 +92,34 @@ TEST_F(TrainTensor, TimelinesHaveTheMessagesOfTensorRanks) {
                                        "per batch, .* exposed, .* hidden"));
 }
 
+// 256 tokens and 768 padded rows: the second of two ranks has padded rows alone.
+TEST_F(TrainTensor, AllTokensOnTheFirstRankTrainAsOneProcess) {
+  const std::vector<std::string> padded = {"--vocabulary-multiple", "1024", "--epochs", "1"};
+  ASSERT_EQ(train("padded", padded).code, 0);
+  std::vector<std::string> split = padded;
+  split.insert(split.end(), {"--mesh", "tensor=2"});
+  const Finished finished = train("padded_split", split);
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  expect_losses_of("padded", "padded_split");
+}
+
 // A dry run counts the messages and leaves their time out.
 TEST_F(TrainTensor, DryRunsCountTheMessages) {
   const Finished dry = run({"train", "split.toml", "--mesh", "tensor=2", "--dry-run"});
   ASSERT_EQ(dry.code, 0) << dry.err;
   EXPECT_THAT(dry.out, HasSubstr("whose time the prediction leaves out"));
+  // The model's parameters, not those of one rank; the messages of a run, those of the loss too.
+  const Finished whole = run({"train", "split.toml", "--dry-run", "--json"});
+  const Finished split = run({"train", "split.toml", "--mesh", "tensor=2", "--dry-run", "--json"});
+  const Finished ran =
+      train("counted", {"--mesh", "tensor=2", "--max-steps", "1", "--predict", "true", "--json"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const auto field = [](const Finished& done, const char* name) {
+    return nlohmann::json::parse(done.out.substr(0, done.out.find('\n'))).at(name);
+  };
+  EXPECT_EQ(field(split, "parameters"), field(whole, "parameters"));
+  EXPECT_EQ(field(split, "tensor_messages"), field(ran, "tensor_messages"));
+  EXPECT_EQ(field(split, "tensor_bytes_sent"), field(ran, "tensor_bytes_sent"));
 }
 
 TEST_F(TrainTensor, LevelsMeasureTensorRanksBesideTheirFormula) {

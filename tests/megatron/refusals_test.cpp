@@ -61,13 +61,31 @@ TEST(MegatronRefusals, GiveTheNumbersThatWouldDivide) {
   EXPECT_THAT(refusal("--global-batch-size 7"),
               HasSubstr("--global-batch-size 7 is no multiple of --micro-batch-size 2 x 1 "
                         "data-parallel rank = 2: the nearest sizes are 6 and 8"));
-  EXPECT_THAT(refusal("--global-batch-size 4", 4), HasSubstr("the nearest sizes are 8"));
+  EXPECT_THAT(refusal("--global-batch-size 4", 4), HasSubstr("the least size is 8"));
   EXPECT_THAT(refusal("--tensor-model-parallel-size 4", 6),
               HasSubstr("the nearest numbers of ranks are 4 and 8"));
+  EXPECT_THAT(refusal("--decoder-first-pipeline-num-layers 2"),
+              HasSubstr("name 2 of --num-layers 4 for all stages of "
+                        "--pipeline-model-parallel-size 1: name all layers, or give more stages"));
+  EXPECT_THAT(
+      refusal("--decoder-first-pipeline-num-layers 1 --pipeline-model-parallel-size 3"),
+      HasSubstr("--num-layers 4: the first and last stage leave 3 for 2 other stages, which "
+                "need a multiple of 2"));
   EXPECT_THAT(refusal("--group-query-attention --num-query-groups 3"),
               HasSubstr("--num-query-groups 3 does not divide --num-attention-heads 4"));
   EXPECT_THAT(refusal("--sequence-parallel --tensor-model-parallel-size 4 --ffn-hidden-size 6"),
               HasSubstr("does not divide --ffn-hidden-size 6, which 1, 2, 3, 6 divide"));
+}
+
+// Another text must not be trained on in silence.
+TEST(MegatronRefusals, RefuseTextsWhosePathGivesNoName) {
+  for (const char* path : {"'../a b'",
+                           "donn\xc3\xa9"
+                           "es/r\xc3\xa9sum\xc3\xa9s_text_document",
+                           "'data/pl#ays_text_document'", "'plays;'", "texts/", ".._document"})
+    EXPECT_THAT(refusal(std::string("--data-path ") + path),
+                HasSubstr("takes its name from the path's last part, which must be letters"))
+        << path;
 }
 
 TEST(MegatronRefusals, RefuseModelsBetweenGpt2AndLlama) {

@@ -211,7 +211,6 @@ TEST(MegatronRecipe, NamesTheTextByItsPrefix) {
   };
   EXPECT_EQ(tokens("/texts/plays_text_document"), "data/plays");
   EXPECT_EQ(tokens("plays"), "data/plays");
-  EXPECT_EQ(tokens("'../a b'"), "data/tokens");
   EXPECT_EQ(tokens("$DATA"), "data/tokens");
 }
 

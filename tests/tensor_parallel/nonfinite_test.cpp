@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/models/tiny_transformers.h"
+#include "tests/tensor_parallel/checks.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/gather.h"
 #include "trestle/comm/threads/spawn.h"
@@ -19,6 +20,8 @@
 #include "trestle/parallel/parallelize.h"
 #include "trestle/pipeline/find_nonfinite.h"
 #include "trestle/precision/gradient_scaler.h"
+#include "trestle/sharding/sharded.h"
+#include "trestle/sharding/unscale.h"
 
 namespace trestle::testing {
 namespace {
@@ -214,6 +217,25 @@ TEST(NonfiniteOnOneRank, ParameterIsFoundAndNamedOnAllRanks) {
           EXPECT_THAT(found, HasSubstr("tensor rank 1, stage 0)"));
         });
       }
+}
+
+// Sharded knows only the ranks that shard: it would take another norm, or another verdict, on each
+// tensor rank.
+TEST(NormsOfSlices, ShardedRefusesToClipAndUnscale) {
+  spawn(2, [](World& world) {
+    const DeviceMesh mesh(world, {{"shard", 1}, {"tensor", 2}});
+    const tensor_parallel::TensorRanks ranks(mesh);
+    const nn::Layers net = models::transformer(models::tiny_gpt2(), {.tensor = {.ranks = ranks}});
+    Sharded sharded(net, mesh, {.level = ShardLevel::OptimizerState});
+    precision::GradientScaler scaler;
+    sharded.backward(sharded.forward(torch::arange(6).view({1, 6})).sum());
+    for (const auto& call : {std::function([&] { sharded.clip_grad_norm(1); }),
+                             std::function([&] { unscale(scaler, sharded); })}) {
+      const std::string refusal = refusal_of(call);
+      EXPECT_THAT(refusal, HasSubstr("the norm of this rank's slices alone"));
+      EXPECT_THAT(refusal, HasSubstr("trestle::parallelize()"));
+    }
+  });
 }
 
 }  // namespace

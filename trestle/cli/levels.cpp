@@ -108,7 +108,10 @@ std::string title(const Subject& subject, const LevelsArguments& arguments) {
                                         format_bytes(weights.frozen_bytes))
                                  : "",
               " · ", arguments.levels.optimizer.name, " · batch ", arguments.levels.batch, " · ",
-              arguments.levels.ranks, " ranks");
+              arguments.levels.ranks, " ranks",
+              arguments.mesh.tensor > 1
+                  ? text(" · the slices of one of ", arguments.mesh.tensor, " tensor ranks")
+                  : "");
 }
 
 // The unit of all bytes in the table, so that its columns are narrow.

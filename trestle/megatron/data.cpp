@@ -10,7 +10,8 @@ namespace trestle::megatron {
 
 namespace {
 
-// The folder of token files for Megatron-LM's prefix: data/plays for /texts/plays_text_document.
+// The folder of token files for Megatron-LM's prefix: data/plays for /texts/plays_text_document,
+// and data/tokens for a variable of the shell, whose value is not here.
 std::string token_folder(Reading& reading) {
   const std::vector<std::string> paths = reading.words("--data-path");
   if (paths.size() > 1)
@@ -20,11 +21,18 @@ std::string token_folder(Reading& reading) {
   std::string name = paths.empty() ? "" : paths[0].substr(paths[0].find_last_of('/') + 1);
   for (const std::string_view end : {"_document", "_sentence", "_text", "_content"})
     if (name.ends_with(end)) name.resize(name.size() - end.size());
-  const bool is_plain = !name.empty() && std::ranges::all_of(name, [](char c) {
+  const std::string path = paths.empty() ? "" : paths[0];
+  if (path.empty() || path.find('$') != std::string::npos) return "data/tokens";
+  const bool is_plain = !name.empty() && name[0] != '.' && std::ranges::all_of(name, [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
            c == '-' || c == '.';
   });
-  return "data/" + (is_plain && name[0] != '.' ? name : std::string("tokens"));
+  if (!is_plain)
+    reading.problem(text("--data-path '", on_one_line(path),
+                         "': the folder data/NAME of the text "
+                         "takes its name from the path's last part, which must be letters, digits, "
+                         "_, - and ., and not begin with a point"));
+  return "data/" + name;
 }
 
 // Three numbers such as 949,50,1: training, validation, test.

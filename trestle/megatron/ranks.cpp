@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "trestle/base/text.h"
@@ -71,13 +72,24 @@ std::vector<std::int64_t> blocks_of_stages(Reading& reading, const Sizes& sizes)
   const std::int64_t stages = sizes.pipeline - given;
   const std::int64_t blocks = sizes.layers - first.value_or(0) - last.value_or(0);
   if (blocks < stages || (stages == 0 ? blocks != 0 : blocks % stages != 0)) {
-    reading.problem(text("--num-layers ", sizes.layers,
-                         given > 0 ? text(", of which ", blocks, " are left for ") : " over ",
-                         stages, " stages", given > 0 ? "," : "",
-                         ": equal stages need a multiple, or "
-                         "--decoder-first-pipeline-num-layers and "
-                         "--decoder-last-pipeline-num-layers; --pipeline-model-parallel-size ",
-                         divisors_of(sizes.layers), " divide them"));
+    if (given == 0)
+      reading.problem(text("--num-layers ", sizes.layers, " over ", stages,
+                           " stages: equal stages need a multiple, or "
+                           "--decoder-first-pipeline-num-layers and "
+                           "--decoder-last-pipeline-num-layers; --pipeline-model-parallel-size ",
+                           divisors_of(sizes.layers), " divide them"));
+    else if (stages < 1)
+      reading.problem(
+          text("--decoder-first-pipeline-num-layers and "
+               "--decoder-last-pipeline-num-layers name ",
+               sizes.layers - blocks, " of --num-layers ", sizes.layers,
+               " for all stages of --pipeline-model-parallel-size ", sizes.pipeline,
+               ": name all layers, or give more stages"));
+    else
+      reading.problem(text("--num-layers ", sizes.layers, ": the first and last stage leave ",
+                           std::max<std::int64_t>(blocks, 0), " for ", stages,
+                           stages == 1 ? " other stage, which needs at least 1"
+                                       : text(" other stages, which need a multiple of ", stages)));
     return {};
   }
   std::vector<std::int64_t> of_stages;

@@ -35,11 +35,12 @@ void read_ranks(Reading& reading, int given, Sizes& sizes) {
   const std::int64_t world = given > 0 ? given : launched > 0 ? launched : model;
   sizes.data_parallel = std::max<std::int64_t>(world / model, 1);
   if (world % model != 0)
-    reading.problem(text(world, " ranks are no multiple of --tensor-model-parallel-size ",
-                         sizes.tensor, " x --pipeline-model-parallel-size ", sizes.pipeline, " = ",
-                         model, ": the nearest numbers of ranks are ",
-                         world > model ? text(world / model * model, " and ") : "",
-                         (world / model + 1) * model));
+    reading.problem(
+        text(world, " ranks are no multiple of --tensor-model-parallel-size ", sizes.tensor,
+             " x --pipeline-model-parallel-size ", sizes.pipeline, " = ", model,
+             world > model ? text(": the nearest numbers of ranks are ", world / model * model,
+                                  " and ", (world / model + 1) * model)
+                           : text(": the least number of ranks is ", model)));
 }
 
 void read_batch(Reading& reading, Sizes& sizes) {
@@ -53,7 +54,8 @@ void read_batch(Reading& reading, Sizes& sizes) {
       text("--global-batch-size ", sizes.batch, " is no multiple of --micro-batch-size ",
            sizes.micro_batch, " x ", sizes.data_parallel,
            sizes.data_parallel == 1 ? " data-parallel rank" : " data-parallel ranks", " = ", shares,
-           ": the nearest sizes are ", below > 0 ? text(below, " and ") : "", below + shares));
+           below > 0 ? text(": the nearest sizes are ", below, " and ", below + shares)
+                     : text(": the least size is ", shares)));
 }
 
 void read_length(Reading& reading, Sizes& sizes) {

@@ -183,12 +183,12 @@ void add_rank_fields(std::vector<Field>& fields) {
       field(&Recipe::mesh, "mesh", &M::tensor, "tensor",
             "tensor parallelism: ranks that split the layers of a transformer, its heads, MLPs and "
             "vocabulary",
-            {1, 1000, {}, OnResume::ChangesNumbers}));
+            {1, 1000, {}, OnResume::MayChange}));
   fields.push_back(
       field(&Recipe::mesh, "mesh", &M::sequence_parallel, "sequence_parallel",
             "with `tensor`: norms, dropout and sums work on shards of the tokens, which takes less "
             "memory and sends the same bytes",
-            {.on_resume = OnResume::ChangesNumbers}));
+            {.on_resume = OnResume::MayChange}));
   fields.push_back(field(&Recipe::mesh, "mesh", &M::shard_level, "shard_level",
                          "what is sharded over the ranks of `shard`: nothing; optimizer_state "
                          "(ZeRO-1); gradients too (ZeRO-2); "

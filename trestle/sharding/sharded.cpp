@@ -62,6 +62,8 @@ double Sharded::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions
   return impl().clip_grad_norm(max_norm, options);
 }
 
+void Sharded::refuse_slices(const char* call) { impl().refuse_slices(call); }
+
 const comm::Group& Sharded::shard_ranks() const { return engine().ranks().shard; }
 
 Sharded::Unsharded Sharded::unshard() {

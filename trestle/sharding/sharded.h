@@ -136,8 +136,11 @@ class Sharded {
 
   // Scales all gradients by the norm over all ranks, as optim::clip_grad_norm() does on one, and
   // returns the norm, which is the same on all ranks. Costs one small reduction over the ranks that
-  // shard the model.
+  // shard the model. Throws UsageError for a model of which tensor ranks hold slices.
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options = {});
+
+  // For functions that take a norm: throws UsageError, which names the call, for such a model.
+  void refuse_slices(const char* call);
 
   // The ranks over which parameters() are sharded; not valid() at level None.
   const comm::Group& shard_ranks() const;

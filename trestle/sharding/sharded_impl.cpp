@@ -15,6 +15,8 @@
 #include "trestle/comm/shared_devices.h"
 #include "trestle/device/batch_norm_kernel.h"
 #include "trestle/device/keyed_random.h"
+#include "trestle/device/weight_kernel.h"
+#include "trestle/nn/parameter_slice.h"
 #include "trestle/sharding/engine/layer_units.h"
 #include "trestle/sharding/options/option_checks.h"
 #include "trestle/sharding/options/reproducible.h"
@@ -296,7 +298,28 @@ void Sharded::Impl::backward_without_samples() {
   reducer().set_weight(joined_.default_weight());
 }
 
+void Sharded::Impl::refuse_slices(const char* call) {
+  if (!has_slices_ && module_) {
+    const auto parts = module_->modules();
+    const auto parameters = module_->parameters();
+    has_slices_ = std::any_of(parts.begin(), parts.end(),
+                              [](const auto& part) {
+                                return dynamic_cast<nn::SlicedParameters*>(part.get()) != nullptr;
+                              }) ||
+                  std::any_of(parameters.begin(), parameters.end(), device::is_slice);
+  }
+  if (!has_slices_) has_slices_ = !nn::slices_of(graph_).empty();
+  if (!*has_slices_) return;
+  throw UsageError(text(call,
+                        " would take the norm of this rank's slices alone: tensor ranks hold "
+                        "the rest of the model's parameters"),
+                   {.hint = "Make the model with trestle::parallelize() on a mesh with a dimension "
+                            "'tensor'; its clip_grad_norm() and optimizers count each element "
+                            "once."});
+}
+
 double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
+  refuse_slices("clip_grad_norm()");
   const double norm = engine_->clip_grad_norm(max_norm, clip);
   joined_.note_gradients();
   return norm;

@@ -32,6 +32,8 @@ class Sharded::Impl {
   void backward_without_samples();
   void hold_sync(int change);  // of the number of NoSync objects
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options);
+  // Throws UsageError if the model's layers are slices on tensor ranks, which `call` would not ask.
+  void refuse_slices(const char* call);
   ShardProgress progress() const { return keys_.progress(engine().reducer()); }
   void set_progress(const ShardProgress& progress) {
     keys_.set_progress(progress, engine().reducer());
@@ -73,6 +75,7 @@ class Sharded::Impl {
   std::optional<nn::CheckpointedSegment> segments_;  // of graph_, if some are recomputed
   std::shared_ptr<torch::nn::Module> module_;        // of any other model
   std::optional<sharding::ModuleUnits> module_units_;
+  std::optional<bool> has_slices_;  // of parameters, on tensor ranks; once known
 };
 
 }  // namespace trestle

@@ -29,6 +29,7 @@ UnscaledGradients finish(precision::GradientScaler& scaler, const std::vector<at
 
 UnscaledGradients unscale(precision::GradientScaler& scaler, Sharded& sharded,
                           const UnscaleOptions& options) {
+  sharded.refuse_slices("unscale()");
   optim::check_clipping(options.max_norm, {.p = options.p});
   const gradient_norm::PowerSum partial{options.p};
   const std::vector<at::Tensor> own = sharded.parameters();

@@ -319,6 +319,7 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
     return Samples(recipe, model, device, measured_precision(recipe, slow), split.ranks.log().get())
         .profile(data.example, largest_micro_batch_of(recipe));
   });
+  add_loss_messages(recipe, split, &costs.profile);
   costs.profile.loss_memory =
       loss_memory(loss, costs.profile, largest_micro_batch_of(recipe), data.sample.target, device);
   set_loss_memory(loss, &costs);
@@ -332,7 +333,7 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   plan.timed_on_cpu = devices[0].torch.is_cuda() && !device.is_cuda();
   plan.devices = mesh_words(recipe.mesh) + describe_devices(all_devices);
   plan.layers = static_cast<int>(model.size());
-  count_parameters(model.parameters(), &plan);
+  count_whole_parameters(model, &plan);
   plan.balance = balance;
   plan.micro_batches = pieces;
   plan.core_lending = core_lending(

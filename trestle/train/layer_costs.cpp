@@ -14,6 +14,7 @@
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/simulate/simulate.h"
+#include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/loss_memory.h"
 #include "trestle/train/optimizer_peaks.h"
 #include "trestle/train/optimizers/parameter_groups.h"
@@ -154,6 +155,16 @@ void set_loss_memory(const nn::Loss& loss, LayerCosts* costs) {
     costs->sizes.loss_memory = 1 + costs->profile.loss_memory;
 }
 
+void add_loss_messages(const recipe::Recipe& recipe, const models::TensorSplit& split,
+                       plan::LayerProfile* profile) {
+  if (split.ranks.alone() || !splits_scores(recipe)) return;
+  const Bytes tokens =
+      largest_micro_batch_of(recipe) * static_cast<Bytes>(transformer_config(recipe).context);
+  constexpr Bytes number = sizeof(float);
+  auto& messages = profile->layers.back().backward_messages;
+  messages.insert(messages.begin(), {{.bytes = number * tokens}, {.bytes = 2 * number * tokens}});
+}
+
 LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
                           const models::OwnModels& own, const UserParts& user_parts) {
   check_training(recipe, user_parts);
@@ -180,6 +191,7 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
                           split.ranks.log().get());
   });
   result.examples = static_cast<int>(piece.size(0));
+  add_loss_messages(recipe, split, &result.profile);
   result.profile.loss_memory =
       loss_memory(task.loss, result.profile, result.examples,
                   batch.targets.defined() ? batch.targets[0] : batch.targets, devices[0].torch);

@@ -34,6 +34,11 @@ void count_optimizer_step(const recipe::Recipe& recipe, const nn::Layers& model,
 // Takes the memory of an additive loss, LayerProfile::loss_memory, into the sizes.
 void set_loss_memory(const nn::Loss& loss, LayerCosts* costs);
 
+// Adds the messages of the loss over shards of the scores to the last layer: the largest score and
+// the two sums of each token (tensor_parallel/vocabulary_cross_entropy.h).
+void add_loss_messages(const recipe::Recipe& recipe, const models::TensorSplit& split,
+                       plan::LayerProfile* profile);
+
 // Everything except the profile and the examples. One device may serve all stages of a balance that
 // the recipe sets.
 LayerCosts costs_without_layers(const recipe::Recipe& recipe, const std::vector<Device>& devices,

@@ -84,12 +84,18 @@ checkpoint::LoadReport joined_report(const checkpoint::LoadReport& report, const
 
 // The numbers of the model's parameters that this rank adds to the count: a slice counts on each
 // tensor rank, a whole parameter on the first one.
-std::int64_t own_parameters(const Pipeline& pipeline, const RunRanks& ranks) {
-  if (ranks.replica() > 0) return 0;
+struct ParameterCount {
+  std::int64_t all = 0, frozen = 0;
+};
+ParameterCount own_parameters(const Pipeline& pipeline, const RunRanks& ranks) {
+  ParameterCount count;
+  if (ranks.replica() > 0) return count;
   const nn::ParameterSlices slices = pipeline.parameter_slices();
-  std::int64_t count = 0;
-  for (const auto& [name, parameter] : pipeline.named_parameters())
-    if (ranks.counts() || slices.contains(name)) count += parameter.numel();
+  for (const auto& [name, parameter] : pipeline.named_parameters()) {
+    if (!ranks.counts() && !slices.contains(name)) continue;
+    count.all += parameter.numel();
+    if (!parameter.requires_grad()) count.frozen += parameter.numel();
+  }
   return count;
 }
 
@@ -153,7 +159,9 @@ void add_ranks(const std::vector<Device>& devices, const Pipeline& pipeline, con
                RunPlan* plan) {
   if (ranks.alone()) return;
   plan->devices = ranks.words() + " · " + describe_devices(devices);
-  plan->parameters = ranks.sum(own_parameters(pipeline, ranks));
+  const ParameterCount own = own_parameters(pipeline, ranks);
+  plan->parameters = ranks.sum(own.all);
+  plan->frozen_parameters = ranks.sum(own.frozen);
   std::vector<std::string> rows;
   for (std::size_t stage = 0; stage < plan->stages.size(); ++stage) {
     const auto& row = plan->stages[stage];

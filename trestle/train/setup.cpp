@@ -464,6 +464,17 @@ void count_parameters(const std::vector<at::Tensor>& parameters, RunPlan* plan) 
   }
 }
 
+void count_whole_parameters(const nn::Layers& model, RunPlan* plan) {
+  const nn::ParameterSlices slices = nn::slices_of(model.graph());
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    const auto slice = slices.find(name);
+    const std::int64_t numbers =
+        slice == slices.end() ? parameter.numel() : c10::multiply_integers(slice->second.whole);
+    plan->parameters += numbers;
+    if (!parameter.requires_grad()) plan->frozen_parameters += numbers;
+  }
+}
+
 RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
                   const std::vector<Device>& devices, const Task& task,
                   const std::optional<Prediction>& prediction, const UserParts& own) {

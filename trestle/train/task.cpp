@@ -133,12 +133,18 @@ nn::Loss loss_of_split(const recipe::Recipe& recipe, const UserParts& own,
   if (tensor.ranks.alone() || !splits_scores(recipe)) return loss;
   const models::TransformerConfig config = transformer_config(recipe);
   const auto of_whole = loss.value;
-  const auto of_own = tensor_parallel::vocabulary_cross_entropy(
-                          {tensor.ranks.of("loss"), config.vocabulary, models::table_rows(config)})
-                          .value;
-  loss.value = [of_whole, of_own, vocabulary = config.vocabulary](const at::Tensor& scores,
-                                                                  const at::Tensor& target) {
-    return scores.size(-1) == vocabulary ? of_whole(scores, target) : of_own(scores, target);
+  const std::int64_t rows = models::table_rows(config);
+  const auto of_own =
+      tensor_parallel::vocabulary_cross_entropy({tensor.ranks.of("loss"), config.vocabulary, rows})
+          .value;
+  // With many padded rows the first rank may own all tokens. Its own scores then look like those of
+  // the whole vocabulary, which only validation has, without a gradient.
+  const bool owns_all =
+      tensor.ranks.rank() == 0 && tensor.ranks.own(rows).size >= config.vocabulary;
+  loss.value = [of_whole, of_own, owns_all, vocabulary = config.vocabulary](
+                   const at::Tensor& scores, const at::Tensor& target) {
+    const bool is_whole = scores.size(-1) == vocabulary && !(owns_all && scores.requires_grad());
+    return is_whole ? of_whole(scores, target) : of_own(scores, target);
   };
   return loss;
 }
