@@ -50,6 +50,8 @@ TEST(MegatronRefusals, ExplainVariablesAndLostValues) {
   EXPECT_THAT(refusal("--seed $SEED"), HasSubstr("a variable of the shell has no value here"));
   EXPECT_THAT(refusal("--seed --bf16"), HasSubstr("--seed has no value"));
   EXPECT_THAT(refusal("--seed 1 2"), HasSubstr("--seed takes one value, and 2 follow it: '1 2'"));
+  EXPECT_THAT(refusal("--seed 1 \\ \n"),
+              HasSubstr("a backslash with a space behind it does not continue a line"));
 }
 
 TEST(MegatronRefusals, GiveTheNumbersThatWouldDivide) {
@@ -71,6 +73,8 @@ TEST(MegatronRefusals, GiveTheNumbersThatWouldDivide) {
       refusal("--decoder-first-pipeline-num-layers 1 --pipeline-model-parallel-size 3"),
       HasSubstr("--num-layers 4: the first and last stage leave 3 for 2 other stages, which "
                 "need a multiple of 2"));
+  EXPECT_THAT(refusal("--padded-vocab-size 50000"),
+              HasSubstr("--padded-vocab-size 50000 is less than the 50257 tokens"));
   EXPECT_THAT(refusal("--group-query-attention --num-query-groups 3"),
               HasSubstr("--num-query-groups 3 does not divide --num-attention-heads 4"));
   EXPECT_THAT(refusal("--sequence-parallel --tensor-model-parallel-size 4 --ffn-hidden-size 6"),

@@ -10,6 +10,7 @@
 #include "trestle/base/error.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/device/seeded.h"
+#include "trestle/recompute/checkpoint.h"
 
 namespace trestle::tensor_parallel {
 namespace {
@@ -160,6 +161,23 @@ TEST(SplitLinear, AutocastCastsAsForALinearLayer) {
     EXPECT_TRUE(near(up.grad(), plain.up.grad().narrow(0, own.begin, own.size)));
     EXPECT_TRUE(near(down.grad(), plain.down.grad().narrow(1, own.begin, own.size)));
     EXPECT_TRUE(near(down_bias.grad(), plain.down_bias.grad()));
+  });
+}
+
+// The thread that computes a sum writes to the tensors of all thread ranks. Its own checkpointed
+// function must not restore theirs.
+TEST(SplitLinear, CheckpointedFunctionsOfThreadRanksKeepTheirSums) {
+  spawn(2, [](World& world) {
+    const TensorRanks ranks(world.group());
+    const at::Tensor weight = leaf(torch::ones({5, 4}));
+    for (int i = 0; i < 200; ++i) {
+      const at::Tensor x = leaf(torch::ones({3, 4}));
+      const at::Tensor y = nn::checkpoint(
+          [&](const at::Tensor& given) { return row_product(ranks, given, weight); }, x);
+      ASSERT_TRUE(torch::equal(y, torch::full({3, 5}, 8.0F))) << "rank " << world.rank();
+      y.sum().backward();
+      ASSERT_TRUE(torch::equal(y, torch::full({3, 5}, 8.0F))) << "after the backward";
+    }
   });
 }
 

@@ -98,9 +98,11 @@ void map_data(Reading& reading, const Sizes& sizes, RecipeText& out) {
   out.set("count", sizes.steps_per_epoch * sizes.batch,
           text("an epoch is ", reading.source("--eval-interval"), " = ", sizes.steps_per_epoch,
                " steps"));
-  out.set("validation_windows",
-          reading.integer_or("--eval-iters", 100, {0, 1'000'000}) * sizes.batch,
-          reading.source("--eval-iters") + " x batch");
+  // 0 windows are the whole text.
+  const std::int64_t evaluations = reading.integer_or("--eval-iters", 100, {0, 1'000'000});
+  out.set("validation_windows", evaluations == 0 ? 1 : evaluations * sizes.batch,
+          evaluations == 0 ? "--eval-iters 0: one row, because a run always validates"
+                           : reading.source("--eval-iters") + " x batch");
   if (const auto threads = reading.integer("--num-workers", {0, 256}))
     out.set("workers", std::max<std::int64_t>(*threads, 1), "--num-workers");
 }

@@ -37,12 +37,18 @@ void map_vocabulary(Reading& reading, const Sizes& sizes, RecipeText& out) {
   constexpr std::int64_t most_rows = 1'048'576;
   constexpr std::int64_t of_gpt2 = 50257;
   const std::string tokenizer = reading.word_or("--tokenizer-type", "GPT2BPETokenizer");
+  std::int64_t vocabulary = 1;
   if (const auto given = reading.integer("--vocab-size", {}))
-    out.set("vocabulary", *given, "--vocab-size");
+    out.set("vocabulary", vocabulary = *given, "--vocab-size");
   else if (tokenizer == "GPT2BPETokenizer")
-    out.set("vocabulary", of_gpt2, reading.source("--tokenizer-type") + " GPT2BPETokenizer");
-  if (const auto padded = reading.integer("--padded-vocab-size", {1, most_rows}))
+    out.set("vocabulary", vocabulary = of_gpt2,
+            reading.source("--tokenizer-type") + " GPT2BPETokenizer");
+  if (const auto padded = reading.integer("--padded-vocab-size", {1, most_rows})) {
+    if (*padded < vocabulary)
+      reading.problem(text("--padded-vocab-size ", *padded, " is less than the ", vocabulary,
+                           " tokens of the vocabulary"));
     return out.set("vocabulary_multiple", *padded, "--padded-vocab-size");
+  }
   if (reading.has("--no-pad-vocab-size")) return;
   const std::int64_t multiple =
       reading.integer_or("--make-vocab-size-divisible-by", 128, {1, most_rows});

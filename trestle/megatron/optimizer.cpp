@@ -61,7 +61,9 @@ void map_rate(Reading& reading, const Sizes& sizes, RecipeText& out) {
       if (reading.has(flag)) reading.note(text(flag, ": a constant rate does not decay"));
   } else {
     out.set("schedule_length", std::max<std::int64_t>(lengths.decay - lengths.warm_up, 1),
-            text(reading.source("--lr-decay-iters"), " without the warm-up"));
+            text(reading.source(reading.has("--lr-decay-samples") ? "--lr-decay-samples"
+                                                                  : "--lr-decay-iters"),
+                 " without the warm-up"));
     out.set("min_learning_rate", lowest, reading.source("--min-lr"));
   }
   if (lengths.warm_up == 0) return;

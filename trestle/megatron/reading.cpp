@@ -41,6 +41,8 @@ std::string range_text(double smallest, double largest) {
                         : text(" from ", smallest, " to ", largest);
 }
 
+bool is_blank(const std::string& value) { return trim(value).empty(); }
+
 }  // namespace
 
 Reading::Reading(std::vector<Flag> flags) : flags_(std::move(flags)) {
@@ -66,7 +68,10 @@ void Reading::check(const Flag& flag) {
     problem(text(flag.name, " takes no value, and '", on_one_line(flag.values[0]), "' follows it"));
   else if (known->values == Values::One && flag.values.size() > 1)
     problem(text(flag.name, " takes one value, and ", flag.values.size(), " follow it: '",
-                 on_one_line(join(flag.values, " ")), "'"));
+                 on_one_line(join(flag.values, " ")), "'",
+                 std::ranges::any_of(flag.values, is_blank)
+                     ? ": a backslash with a space behind it does not continue a line"
+                     : ""));
   else if (known->values != Values::None && flag.values.empty())
     problem(text(flag.name, " has no value"));
   if (known->kind != KnownFlag::Kind::Idle) return;

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cstring>
@@ -154,6 +155,9 @@ void run(std::vector<Request>& requests) {
 
 void run_collective(std::vector<Request>& requests) {
   const at::NoGradGuard no_grad;
+  // One rank's thread works on the tensors of all ranks. What watches its own operators, such as a
+  // checkpointed function, must not take these for its own.
+  const at::DisableRecordFunctionGuard unobserved;
   if (requests[0].print.kind == Kind::Barrier) return;
   if (!have_overlaps(requests)) return run(requests);
   // Works on copies of inputs and outputs, then copies the results to the outputs.
