@@ -41,7 +41,7 @@ std::string range_text(double smallest, double largest) {
                         : text(" from ", smallest, " to ", largest);
 }
 
-bool is_blank(const std::string& value) { return trim(value).empty(); }
+bool is_empty_word(const std::string& value) { return trim(value).empty(); }
 
 }  // namespace
 
@@ -69,7 +69,7 @@ void Reading::check(const Flag& flag) {
   else if (known->values == Values::One && flag.values.size() > 1)
     problem(text(flag.name, " takes one value, and ", flag.values.size(), " follow it: '",
                  on_one_line(join(flag.values, " ")), "'",
-                 std::ranges::any_of(flag.values, is_blank)
+                 std::ranges::any_of(flag.values, is_empty_word)
                      ? ": a backslash with a space behind it does not continue a line"
                      : ""));
   else if (known->values != Values::None && flag.values.empty())

@@ -155,8 +155,8 @@ void run(std::vector<Request>& requests) {
 
 void run_collective(std::vector<Request>& requests) {
   const at::NoGradGuard no_grad;
-  // One rank's thread works on the tensors of all ranks. What watches its own operators, such as a
-  // checkpointed function, must not take these for its own.
+  // One rank's thread works on the tensors of all ranks. A watch over its own operators, such as a
+  // checkpointed function's, must not take these for its own.
   const at::DisableRecordFunctionGuard unobserved;
   if (requests[0].print.kind == Kind::Barrier) return;
   if (!have_overlaps(requests)) return run(requests);
