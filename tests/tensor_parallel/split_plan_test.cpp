@@ -390,6 +390,65 @@ TEST(SplitPlan, RefusesSlicesThatNoLayerJoinsAndWholeInputOfARowLayer) {
 }
 
 // The graph of layers is known, not their order alone: a skip around a column layer is whole.
+// Between a column and a row layer, in an order that is known.
+template <class Middle>
+std::string refusal_between_linears(const Middle& middle) {
+  return plan_refusal(
+      [&] {
+        return nn::Layers(
+            torch::nn::Sequential(torch::nn::Linear(6, 12), middle, torch::nn::Linear(12, 6)));
+      },
+      {{"0", Split::Columns}, {"2", Split::Rows}});
+}
+template <class Middle>
+std::string refusal_between_convolutions(const Middle& middle) {
+  return plan_refusal(
+      [&] {
+        return nn::Layers(
+            torch::nn::Sequential(torch::nn::Conv2d(3, 4, 3), middle, torch::nn::Conv2d(4, 3, 1)));
+      },
+      {{"0", Split::Columns}, {"2", Split::Rows}});
+}
+
+TEST(SplitPlan, RefusesLayersThatMixFeaturesOfSlices) {
+  using namespace torch::nn;
+  const auto mixes = HasSubstr(
+      "gets slices of '0', and may mix features: split '0' by columns, "
+      "gathered");
+  EXPECT_THAT(refusal_between_linears(Softmax(-1)), AllOf(HasSubstr("'1', a Softmax, "), mixes));
+  EXPECT_THAT(refusal_between_linears(LogSoftmax(-1)), mixes);
+  EXPECT_THAT(refusal_between_linears(GLU()), mixes);
+  EXPECT_THAT(refusal_between_linears(InstanceNorm1d(12)), mixes);
+  EXPECT_THAT(refusal_between_linears(Flatten()), mixes);
+  EXPECT_THAT(refusal_between_linears(MaxPool1d(3)), mixes);
+  EXPECT_THAT(refusal_between_linears(AvgPool2d(3)), mixes);
+  EXPECT_THAT(
+      refusal_between_linears(Upsample(UpsampleOptions().scale_factor(std::vector<double>{2}))),
+      mixes);
+  EXPECT_THAT(refusal_between_convolutions(Softmax2d()), mixes);
+  EXPECT_THAT(refusal_between_convolutions(LocalResponseNorm(2)), mixes);
+  EXPECT_THAT(refusal_between_convolutions(CrossMapLRN2d(2)), mixes);
+  EXPECT_THAT(refusal_between_convolutions(PixelShuffle(2)), mixes);
+  // It takes [N, C, H, W] for one volume of N channels.
+  EXPECT_THAT(refusal_between_convolutions(MaxPool3d(1)), mixes);
+  const auto draws = HasSubstr("would draw the same numbers for each rank's slice of '0'");
+  EXPECT_THAT(refusal_between_linears(Dropout(0.5)), draws);
+  EXPECT_THAT(refusal_between_linears(RReLU()), draws);
+  EXPECT_THAT(refusal_between_convolutions(Dropout2d(0.5)), draws);
+}
+
+TEST(SplitPlan, KeepsLayersThatWorkOnFeaturesOrChannelsByThemselves) {
+  using namespace torch::nn;
+  for (const std::string& refusal :
+       {refusal_between_linears(ReLU()), refusal_between_linears(GELU()),
+        refusal_between_linears(SiLU()), refusal_between_linears(Identity()),
+        refusal_between_linears(Functional(torch::relu)),
+        refusal_between_convolutions(MaxPool2d(2)), refusal_between_convolutions(AvgPool2d(2)),
+        refusal_between_convolutions(InstanceNorm2d(4)), refusal_between_convolutions(ZeroPad2d(1)),
+        refusal_between_convolutions(AdaptiveAvgPool2d(2))})
+    EXPECT_EQ(refusal, "no error");
+}
+
 TEST(SplitPlan, FollowsSkipsOfTheGraph) {
   const InDouble in_double;
   const auto make = [] {

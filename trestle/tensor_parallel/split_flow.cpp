@@ -1,7 +1,9 @@
 #include "trestle/tensor_parallel/split_flow.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "trestle/base/text.h"
@@ -16,6 +18,7 @@ struct FlowEvent {
     Opens,   // a column layer: whole input, slices as output
     Closes,  // a row layer: slices as input, whole output
     Keeps,   // split channels: slices as input and output
+    Mixes,   // a layer of torch without weights that mixes features, or may do so
     Whole,   // any other layer with weights: whole input and output
   };
   What what = What::Whole;
@@ -23,6 +26,45 @@ struct FlowEvent {
 };
 
 using What = FlowEvent::What;
+
+constexpr std::string_view of_torch = "torch::nn::";
+
+// "Softmax" for a module of torch that computes; empty for a program's own, also in Functional.
+std::string name_of_torch_module(const ModuleTree& module) {
+  std::string_view type = module.facts.type;
+  if (!type.starts_with(of_torch) || !module.children.empty() || module.runs_in_order) return {};
+  type.remove_prefix(of_torch.size());
+  if (type.ends_with("Impl")) type.remove_suffix(4);
+  if (type == "Functional") return {};
+  return std::string(type);
+}
+
+bool is_elementwise(std::string_view name) {
+  constexpr std::string_view known[] = {
+      "CELU", "ELU",      "GELU",     "Hardshrink", "Hardtanh",   "Identity", "LeakyReLU",
+      "Mish", "ReLU",     "ReLU6",    "SELU",       "SiLU",       "Sigmoid",  "LogSigmoid",
+      "Tanh", "Softplus", "Softsign", "Softshrink", "Tanhshrink", "Threshold"};
+  return std::ranges::find(known, name) != std::end(known);
+}
+
+bool is_random(std::string_view name) {
+  return name.find("Dropout") != std::string_view::npos || name == "RReLU";
+}
+
+// Layers that work on each channel of images by itself. Their number of dimensions must be that of
+// the convolution: others take the channels for a dimension of space.
+bool works_on_channels(std::string_view name, const ModuleFacts& column) {
+  if (column.kind != ModuleKind::Convolution) return false;
+  constexpr std::string_view of_any_size[] = {"Flatten", "Upsample"};
+  if (std::ranges::find(of_any_size, name) != std::end(of_any_size)) return true;
+  constexpr std::string_view families[] = {"MaxPool",         "AvgPool",       "AdaptiveMaxPool",
+                                           "AdaptiveAvgPool", "LPPool",        "FractionalMaxPool",
+                                           "InstanceNorm",    "ZeroPad",       "ConstantPad",
+                                           "ReflectionPad",   "ReplicationPad"};
+  const std::string_view size = std::string_view(column.type).substr(column.type.size() - 2);
+  return name.ends_with(size) &&
+         std::ranges::find(families, name.substr(0, name.size() - 2)) != std::end(families);
+}
 using Events = std::vector<FlowEvent>;
 using Modules = std::vector<const ModuleTree*>;
 
@@ -79,7 +121,12 @@ class Flow {
       all.insert(all.end(), own.begin(), own.end());
     }
     if (module.facts.has_weights && all.empty()) return {{What::Whole, &module}};
-    if (!module.runs_in_order) return without_pairs(all, module);
+    const std::string name = name_of_torch_module(module);
+    if (!name.empty() && !is_elementwise(name)) return {{What::Mixes, &module}};
+    if (!module.runs_in_order) {
+      std::erase_if(all, [](const FlowEvent& event) { return event.what == What::Mixes; });
+      return without_pairs(all, module);
+    }
     Modules open;
     run_in_order(all, Start::Unknown, &open);
     return all;
@@ -146,6 +193,9 @@ class Flow {
           if (open->empty() && is_known)
             add(text("'", module.name, "' takes slices, but its input is whole: leave it whole"));
           break;
+        case What::Mixes:
+          if (!open->empty()) check_mixing(*open, module);
+          break;
         case What::Whole:
           if (!open->empty()) refuse_slices(*open, module);
           open->clear();
@@ -168,6 +218,21 @@ class Flow {
     else
       add(text("'", module.name, "' needs whole input and gets slices of '", column,
                "': split it by rows, or '", column, "' by columns, gathered"));
+  }
+
+  void check_mixing(const Modules& open, const ModuleTree& module) {
+    const std::string name = name_of_torch_module(module);
+    const ModuleTree& column = *open.front();
+    if (is_random(name))
+      add(text("'", module.name, "', a ", name,
+               ", would draw the same numbers for each rank's slice "
+               "of '",
+               column.name, "': put it behind the row layer, or split '", column.name,
+               "' by columns, gathered"));
+    else if (!works_on_channels(name, column.facts))
+      add(text("'", module.name, "', a ", name, ", gets slices of '", column.name,
+               "', and may mix features: split '", column.name,
+               "' by columns, gathered, or leave it whole"));
   }
 
   // Several projections in one, cut in one go, would mix them silently.
