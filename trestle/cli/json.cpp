@@ -1,6 +1,7 @@
 #include "trestle/cli/json.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/view/labels.h"
@@ -90,6 +91,56 @@ std::string view_json(const std::vector<schedule::Timeline>& panels,
   ordered_json all = ordered_json::array();
   for (const schedule::Timeline& panel : panels) all.push_back(panel_of(panel));
   return one_line({{"panels", all}, {"written", written}});
+}
+
+namespace {
+
+ordered_json messages_of(const view::SplitPicture::Exchange& exchange) {
+  ordered_json all = ordered_json::array();
+  for (const auto& [way, list] :
+       {std::pair("forward", &exchange.forward), {"backward", &exchange.backward}})
+    for (const auto& message : *list)
+      all.push_back(
+          {{"way", way}, {"collective", view::to_string(message.kind)}, {"words", message.words}});
+  return all;
+}
+
+ordered_json tensor_of(const view::SplitPicture::Tensor& tensor, int ranks) {
+  ordered_json on_ranks = ordered_json::array();
+  for (int rank = 0; rank < ranks; ++rank) {
+    ordered_json ranges = ordered_json::array();
+    if (!tensor.held.empty())
+      for (const auto& range : tensor.held[static_cast<std::size_t>(rank)])
+        ranges.push_back({range.begin, range.begin + range.size});
+    on_ranks.push_back({{"ranges", ranges}, {"bytes", view::bytes_on_rank(tensor, rank)}});
+  }
+  ordered_json all = {{"name", tensor.name}, {"shape", tensor.shape}};
+  all["split_dimension"] = tensor.held.empty() ? ordered_json() : ordered_json(tensor.dimension);
+  if (!tensor.tied_to.empty()) all["tied_to"] = tensor.tied_to;
+  all["ranks"] = on_ranks;
+  return all;
+}
+
+}  // namespace
+
+std::string split_json(const view::SplitPicture& picture, const std::vector<std::string>& written) {
+  ordered_json sections = ordered_json::array();
+  for (const auto& section : picture.sections) {
+    ordered_json steps = ordered_json::array();
+    for (const auto& step : section.steps) {
+      ordered_json tensors = ordered_json::array();
+      for (const auto& tensor : step.tensors) tensors.push_back(tensor_of(tensor, picture.ranks));
+      steps.push_back({{"name", step.name},
+                       {"tensors", tensors},
+                       {"before", messages_of(step.before)},
+                       {"after", messages_of(step.after)}});
+    }
+    sections.push_back({{"name", section.name}, {"copies", section.copies}, {"steps", steps}});
+  }
+  return one_line({{"title", picture.title},
+                   {"ranks", picture.ranks},
+                   {"sections", sections},
+                   {"written", written}});
 }
 
 std::string to_json(const CheckedData& checked) {

@@ -8,6 +8,7 @@
 #include "trestle/base/units.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/schedule/timeline.h"
+#include "trestle/view/split_picture.h"
 
 // The output of verbs with --json: objects of one line each, without a newline.
 namespace trestle::cli {
@@ -40,6 +41,10 @@ std::string to_json(const recipe::Recipe& recipe);
 // occupy a rank; `written` are the files that the verb wrote.
 std::string view_json(const std::vector<schedule::Timeline>& panels,
                       const std::vector<std::string>& written);
+
+// Every section, step and tensor, with what each rank holds: "ranges" [begin, end) of the split
+// dimension, none for a whole tensor, and bytes.
+std::string split_json(const view::SplitPicture& picture, const std::vector<std::string>& written);
 
 // {"good_examples": 16, "synthetic": true, "sizes": {...}, "notes": [...], "problems": [...]}
 struct CheckedData {

@@ -168,7 +168,7 @@ void add_verbs(cli::CommandLine& line, const RunOptions& options,
   cli::add_predict(root, options);
   cli::add_generate(root);
   cli::add_text(root);
-  cli::add_view(root);
+  cli::add_view(root, options);
   cli::add_balance(root, options);
   cli::add_sweep(root, options);
   cli::add_levels(root, options);

@@ -23,7 +23,7 @@ void add_evaluate(Verb app, const RunOptions& options);
 void add_predict(Verb app, const RunOptions& options);
 void add_generate(Verb app);
 void add_text(Verb app);
-void add_view(Verb app);
+void add_view(Verb app, const RunOptions& options);
 void add_balance(Verb app, const RunOptions& options);
 void add_sweep(Verb app, const RunOptions& options);
 void add_levels(Verb app, const RunOptions& options);

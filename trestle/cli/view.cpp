@@ -12,6 +12,7 @@
 #include "trestle/base/text.h"
 #include "trestle/cli/json.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/cli/view_split.h"
 #include "trestle/schedule/csv.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
@@ -42,6 +43,7 @@ struct ViewArguments {
   std::string out;
   bool json = false;
   Overwrite overwrite = Overwrite::Refuse;
+  SplitArguments split;
 };
 
 double cost(const std::string& word) {
@@ -153,17 +155,33 @@ int view_run(const ViewArguments& arguments) {
   return 0;
 }
 
+void check_split_flags(const Verb& verb, const ViewArguments& arguments) {
+  if (!arguments.split.split) {
+    refuse_split_flags(verb);
+    return;
+  }
+  if (arguments.run.empty())
+    throw UsageError(
+        "--split needs a recipe or a run folder",
+        {.hint = "For example: trestle view recipes/gpt2.toml --split --mesh tensor=4"});
+  if (std::filesystem::path(arguments.out).extension() == ".json")
+    throw UsageError(text(arguments.out, ": the picture of a split ends in .svg or .txt"),
+                     {.hint = "--json prints it as one JSON object."});
+}
+
 // Throws UsageError for arguments without effect, before anything is drawn.
 void check_view(const Verb& verb, const ViewArguments& arguments) {
+  check_split_flags(verb, arguments);
   const int sources = !arguments.run.empty() + !arguments.schedule.empty() + !arguments.csv.empty();
   if (sources != 1)
     throw UsageError(
-        "give one of: RUN_FOLDER, --schedule NAME, --csv FILE",
+        "give one of: RUN_FOLDER, --schedule NAME, --csv FILE, or RECIPE with --split",
         {.hint = "For example: trestle view --schedule 1f1b --stages 4 --micro-batches 8"});
   const std::vector<std::string> generated = {"--stages", "--micro-batches", "--backward-order"};
   if (!arguments.run.empty()) {
-    refuse_without_effect(verb, generated, "with a run folder");
-    refuse_without_effect(verb, {"--costs", "--save-csv"}, "with a run folder");
+    const char* const form = arguments.split.split ? "with --split" : "with a run folder";
+    refuse_without_effect(verb, generated, form);
+    refuse_without_effect(verb, {"--costs", "--save-csv"}, form);
   } else if (!arguments.csv.empty()) {
     refuse_without_effect(verb, generated, "with --csv");
     need_file(arguments.csv, "--csv");
@@ -180,6 +198,8 @@ void check_view(const Verb& verb, const ViewArguments& arguments) {
 
 int perform_view(const Verb& verb, const ViewArguments& arguments) {
   check_view(verb, arguments);
+  if (arguments.split.split)
+    return view_split(arguments.run, arguments.split, arguments.out, arguments.json);
   if (!arguments.run.empty()) return view_run(arguments);
   std::vector<std::string> written;
   const std::vector<schedule::Timeline> panels = simulated(arguments, written);
@@ -205,11 +225,13 @@ int perform_view(const Verb& verb, const ViewArguments& arguments) {
 
 }  // namespace
 
-void add_view(Verb app) {
-  Verb verb =
-      app.add_verb("view", "Draw a schedule, or the predicted and the measured step of a run");
+void add_view(Verb app, const RunOptions& options) {
+  Verb verb = app.add_verb(
+      "view",
+      "Draw a schedule, the predicted and the measured step of a run, or the split of a model");
   auto arguments = std::make_shared<ViewArguments>();
-  verb.add("run", arguments->run, "A run folder: draws its simulated and its measured step")
+  verb.add("run", arguments->run,
+           "A run folder: draws its simulated and its measured step; with --split a recipe too")
       .type("RUN_FOLDER");
   std::string known;
   for (const auto& info : schedule::known_schedules())
@@ -234,13 +256,17 @@ void add_view(Verb app) {
   verb.add("--csv", arguments->csv, "Draw the schedule in this file instead of --schedule")
       .type("FILE");
   verb.add("--save-csv", arguments->save_csv, "Also write the schedule as CSV").type("FILE");
-  verb.add("--out", arguments->out, "The picture: .svg, .json (Chrome trace) or .txt").type("FILE");
+  add_split_flags(verb, arguments->split, options);
+  verb.add("--out", arguments->out,
+           "The picture: .svg, .txt or .json (Chrome trace; not of a split)")
+      .type("FILE");
   verb.add_switch("--json", arguments->json, "Print one JSON object instead of the drawing");
   add_overwrite_flag(verb, arguments->overwrite);
   verb.footer(
       examples({"trestle view --schedule 1f1b --stages 4 --micro-batches 8 --out 1f1b.svg",
                 "trestle view --schedule gpipe --stages 2 --micro-batches 4 --costs 1,2,1.5,3",
-                "trestle view --csv mine.csv --out mine.svg", "trestle view runs/unet_quick"}) +
+                "trestle view --csv mine.csv --out mine.svg", "trestle view runs/unet_quick",
+                "trestle view recipes/gpt2.toml --split --mesh tensor=4 --out split.svg"}) +
       "The drawing is folded to the width of the terminal, or to COLUMNS.\n" + exit_codes());
   verb.action([verb, arguments] { return perform_view(verb, *arguments); });
 }

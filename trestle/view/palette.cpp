@@ -13,6 +13,20 @@ std::string_view line_colour(std::size_t index) {
   return colours[index % colours.size()];
 }
 
+namespace {
+
+// Four hues, and the same four lighter.
+std::string rank_shade(int rank, double first, double second) {
+  return lighter(line_colour(static_cast<std::size_t>(rank % 4)),
+                 rank / 4 % 2 == 0 ? first : second);
+}
+
+}  // namespace
+
+std::string slice_colour(int rank) { return rank_shade(rank, 0.5, 0.78); }
+
+std::string rank_line_colour(int rank) { return rank_shade(rank, 0, 0.45); }
+
 std::string_view of_kind(schedule::Kind kind) {
   using schedule::Kind;
   switch (kind) {

@@ -42,6 +42,11 @@ inline constexpr std::string_view hidden_colour = "#4d8f62";
 // the lines apart too.
 std::string_view line_colour(std::size_t index);
 
+// The colours of a rank where ranks hold slices of a thing: of a slice, which carries ink, and of a
+// line. They repeat after eight, so numbers tell the ranks apart too.
+std::string slice_colour(int rank);
+std::string rank_line_colour(int rank);
+
 std::string_view of_kind(schedule::Kind kind);
 
 // A colour ("#rrggbb") mixed with white: 0 leaves it unchanged, 1 is white. Later stages of a rank
