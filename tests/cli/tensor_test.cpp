@@ -22,6 +22,8 @@ TEST_F(TrainTensor, MeshesTrainAsOneProcess) {
       {"tensor4", {"--mesh", "tensor=4", "--sequence-parallel", "true"}},
       {"stages",
        {"--mesh", "pipeline=2,tensor=2", "--checkpoint", "attention", "--balance", "2,3"}},
+      {"shares",
+       {"--mesh", "pipeline=2,tensor=2", "--checkpoint", "blocks", "--split-recomputed", "true"}},
       {"shards", {"--mesh", "shard=2,tensor=2", "--sequence-parallel", "true"}}};
   for (const auto& [name, flags] : meshes) {
     const Finished finished = train(name, flags);
@@ -149,6 +151,12 @@ TEST_F(TrainTensor, RefusesMeshesThatDoNotFit) {
                     HasSubstr("cannot be split over 3 tensor ranks, but over 1, 2, 4")));
   EXPECT_THAT(refused({"--sequence-parallel", "true"}),
               HasSubstr("'sequence_parallel' in [mesh] has no effect without 'tensor' above 1"));
+  EXPECT_THAT(refused({"--split-recomputed", "true"}),
+              AllOf(HasSubstr("'split_recomputed' in [pipeline] has no effect without 'tensor'"),
+                    HasSubstr("has no effect without layers in 'checkpoint'")));
+  EXPECT_THAT(refused({"--mesh", "tensor=2", "--sequence-parallel", "true", "--checkpoint",
+                       "blocks", "--split-recomputed", "true"}),
+              HasSubstr("does not work with 'sequence_parallel' in [mesh]"));
   EXPECT_THAT(refused({"--mesh", "tensor=2", "--ranks", "3"}), HasSubstr("lays out 2 ranks"));
   EXPECT_THAT(refused({"--mesh", "tensors=2"}), HasSubstr("did you mean 'tensor'?"));
   EXPECT_THAT(refused({"--mesh", "tensor=2", "--adapter-rank", "2", "--adapter-targets", "q_proj"}),
@@ -178,6 +186,11 @@ TEST_F(TrainTensor, DryRunPredictsTheMemoryOfARank) {
   EXPECT_LT(half, 0.75 * whole);
   EXPECT_GT(half, 0.45 * whole);
   EXPECT_LT(shards, half);
+  const std::vector<std::string> recomputed = {"--devices", "virtual:2",    "--mesh",
+                                               "tensor=2",  "--checkpoint", "blocks"};
+  std::vector<std::string> shared = recomputed;
+  shared.insert(shared.end(), {"--split-recomputed", "true"});
+  EXPECT_LT(peak(shared), peak(recomputed));
 }
 
 }  // namespace

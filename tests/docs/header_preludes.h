@@ -529,3 +529,27 @@ extern const at::Tensor own_scores, target;
 #include "trestle/comm/world.h"
 #include "trestle/parallel/parallelize.h"
 extern World world;
+// [trestle/tensor_parallel/column_linear.h]
+#include <ATen/Functions.h>
+
+#include "trestle/comm/world.h"
+#include "trestle/parallel/parallelize.h"
+#include "trestle/tensor_parallel/operators.h"
+#include "trestle/tensor_parallel/row_linear.h"
+extern World world;
+extern const TensorRanks ranks;
+extern const at::Tensor x;
+extern ColumnLinear head;
+// [trestle/tensor_parallel/row_linear.h]
+#include <ATen/Functions.h>
+
+#include "trestle/tensor_parallel/column_linear.h"
+extern const TensorRanks ranks;
+extern const at::Tensor x;
+extern ColumnLinear up;
+// [trestle/tensor_parallel/vocabulary_embedding.h]
+#include "trestle/nn/layers.h"
+#include "trestle/tensor_parallel/column_linear.h"
+extern const World world;
+extern const TensorRanks ranks;
+extern const at::Tensor ids;

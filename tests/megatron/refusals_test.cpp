@@ -109,6 +109,11 @@ TEST(MegatronRefusals, RefuseContradictions) {
               HasSubstr("--ranks 8 contradicts --nproc_per_node x --nnodes, which is 16"));
   EXPECT_THAT(refusal("--initial-loss-scale 1000 --fp16"), HasSubstr("512 and 1024"));
   EXPECT_THAT(refusal("--recompute-granularity full"), HasSubstr("needs --recompute-method"));
+  const std::string distribute = "--distribute-saved-activations ";
+  EXPECT_THAT(refusal(distribute), AllOf(HasSubstr("needs --recompute-granularity full"),
+                                         HasSubstr("needs --tensor-model-parallel-size above 1")));
+  EXPECT_THAT(refusal(distribute + "--sequence-parallel --tensor-model-parallel-size 2"),
+              HasSubstr("does not work with --sequence-parallel"));
 }
 
 TEST(MegatronRefusals, RefuseEveryFlagThatChangesNumbers) {

@@ -184,6 +184,12 @@ TEST(MegatronRecipe, MapsRecomputation) {
   EXPECT_THAT(checkpoint("--recompute-granularity full --recompute-method block "
                          "--recompute-num-layers 1 --pipeline-model-parallel-size 2"),
               ElementsAre("blocks.0", "blocks.2"));
+  const std::string full =
+      smallest_flags + std::string(
+                           "--recompute-granularity full --recompute-method uniform "
+                           "--tensor-model-parallel-size 2 ");
+  EXPECT_FALSE(recipe_of(full).pipeline.split_recomputed);
+  EXPECT_TRUE(recipe_of(full + "--distribute-saved-activations").pipeline.split_recomputed);
 }
 
 TEST(MegatronRecipe, MapsLearningRates) {

@@ -103,6 +103,9 @@ TEST(BlockMemory, EqualsThePublishedFormulasAndTheNormsStatistics) {
     expect(Form::TensorSelective, 8 * s * b);
     settings.recompute = BlockSettings::Recompute::Block;
     expect(Form::Whole, 0);
+    settings.split_input = true;
+    expect(Form::WholeSplit, 0);
+    settings.split_input = false;
     settings.sequence = true;
     settings.recompute = BlockSettings::Recompute::Nothing;
     expect(Form::TensorSequence, 8 * s * b / tensor);

@@ -81,7 +81,10 @@ Bytes kept_by_model(TransformerConfig config, std::int64_t layers, const BlockSe
        .recompute_attention = settings.recompute == Recompute::Attention});
   net.to(device);
   nn::Graph graph = net.graph();
-  if (settings.recompute == Recompute::Block) checkpoint_layers({"blocks"})(graph);
+  if (settings.recompute == Recompute::Block)
+    checkpoint_layers({"blocks"}, {.split_arguments = settings.split_input ? TensorRanks::on_paper(
+                                                                                 0, settings.tensor)
+                                                                           : TensorRanks()})(graph);
   const at::Tensor ids =
       torch::arange(batch.rows * batch.tokens).remainder(64).view({batch.rows, batch.tokens});
   const nn::Values inputs = {ids.to(device)};
@@ -149,6 +152,9 @@ TEST(BlockMemoryMeasured, GptInBf16KeepsThePublishedBytesWithin3Percent) {
     expect(Form::TensorSelective, settings);
     settings.recompute = Recompute::Block;
     expect(Form::Whole, settings);
+    settings.split_input = true;
+    expect(Form::WholeSplit, settings);
+    settings.split_input = false;
     if (tensor == 1) continue;
     settings.sequence = true;
     settings.recompute = Recompute::Nothing;

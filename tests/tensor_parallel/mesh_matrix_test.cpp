@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <string>
 
 #include "tests/models/tiny_transformers.h"
@@ -100,31 +102,45 @@ void expect_near(const at::Tensor& a, const at::Tensor& b, const std::string& wh
       << (b - b.roll(1, 0)).norm().item<double>() / size;
 }
 
+Parallel parallel_of(const Case& given, const DeviceMesh& mesh, at::ScalarType type = at::kFloat) {
+  const tensor_parallel::TensorRanks ranks(mesh);
+  models::TransformerOptions of_model = options_of(given);
+  of_model.type = type;
+  of_model.tensor = {.ranks = ranks, .sequence = given.sequence};
+  ParallelOptions options{.tensor_ranks = ranks, .level = given.level};
+  options.options.micro_batches = micro_batches;
+  options.options.schedule = given.schedule;
+  options.options.numerics.seed = 5;
+  if (given.recomputed == Recomputed::Blocks)
+    options.options.wrap_layers = checkpoint_layers({"blocks"});
+  if (given.pipeline == 2) options.options.balance = {2, 3};
+  if (given.pipeline == 4) options.options.balance = {1, 1, 1, 2};
+  return {models::transformer(config_of(given), of_model), mesh, options};
+}
+
+DeviceMesh mesh_of(const Case& given, World& world) {
+  return DeviceMesh(world, {{"pipeline", given.pipeline},
+                            {"replicate", given.replicate},
+                            {"shard", given.shard},
+                            {"tensor", given.tensor}});
+}
+
+// This replica's share of a step's rows.
+at::Tensor share_of(const at::Tensor& ids, const Parallel& parallel) {
+  const std::int64_t begin = examples * parallel.replica() / parallel.replicas();
+  const std::int64_t end = examples * (parallel.replica() + 1) / parallel.replicas();
+  return ids.narrow(0, begin, end - begin);
+}
+
 void expect_plain_training(const Case& given) {
   SCOPED_TRACE(given.name());
   const Plain plain = train_plainly(given);
   spawn(given.ranks(), [&](World& world) {
-    const DeviceMesh mesh(world, {{"pipeline", given.pipeline},
-                                  {"replicate", given.replicate},
-                                  {"shard", given.shard},
-                                  {"tensor", given.tensor}});
-    const tensor_parallel::TensorRanks ranks(mesh);
-    models::TransformerOptions of_model = options_of(given);
-    of_model.tensor = {.ranks = ranks, .sequence = given.sequence};
-    ParallelOptions options{.tensor_ranks = ranks, .level = given.level};
-    options.options.micro_batches = micro_batches;
-    options.options.schedule = given.schedule;
-    options.options.numerics.seed = 5;
-    if (given.recomputed == Recomputed::Blocks)
-      options.options.wrap_layers = checkpoint_layers({"blocks"});
-    if (given.pipeline == 2) options.options.balance = {2, 3};
-    if (given.pipeline == 4) options.options.balance = {1, 1, 1, 2};
-    Parallel parallel(models::transformer(config_of(given), of_model), mesh, options);
-    const std::int64_t begin = examples * parallel.replica() / parallel.replicas();
-    const std::int64_t end = examples * (parallel.replica() + 1) / parallel.replicas();
+    const DeviceMesh mesh = mesh_of(given, world);
+    Parallel parallel = parallel_of(given, mesh);
     for (int step = 0; step < steps; ++step) {
       parallel.zero_grad();
-      const at::Tensor ids = ids_of(step).narrow(0, begin, end - begin);
+      const at::Tensor ids = share_of(ids_of(step), parallel);
       const auto result = parallel.step(ids.narrow(1, 0, tokens), ids.narrow(1, 1, tokens),
                                         nn::token_cross_entropy());
       EXPECT_NEAR(result.loss, plain.losses[step], 1e-5);
@@ -193,6 +209,80 @@ TEST(MeshMatrix, CoveringMeshesTrainAsThePlainModel) {
   const std::vector<Case> cases = covering_cases();
   EXPECT_GE(cases.size(), 15u);
   for (const Case& one : cases) expect_plain_training(one);
+}
+
+// ---- bf16 ----
+
+Weights plain_gradients_in_bf16(const Case& given) {
+  models::TransformerOptions options = options_of(given);
+  options.type = at::kBFloat16;
+  const nn::Layers net = models::transformer(config_of(given), options);
+  const at::Tensor ids = ids_of(0);
+  const at::Tensor scores = nn::run(net.graph(), {ids.narrow(1, 0, tokens)}, {.seed = 5}).at(0);
+  at::cross_entropy_loss(scores.flatten(0, 1), ids.narrow(1, 1, tokens).flatten()).backward();
+  Weights gradients;
+  for (const auto& [name, tensor] : net.named_parameters()) gradients[name] = tensor.grad();
+  return gradients;
+}
+
+// Sums of squares over all ranks' slices. A tensor that several ranks hold counts several times in
+// each of them.
+struct FrobeniusError {
+  double difference = 0, shifted = 0, size = 0;
+
+  void add(const at::Tensor& a, const at::Tensor& b) {
+    const auto square = [](const at::Tensor& x) { return x.square().sum().item<double>(); };
+    const at::Tensor exact = b.to(at::kDouble);
+    difference += square(a.to(at::kDouble) - exact);
+    shifted += square(exact.roll(1, 0) - exact);
+    size += square(exact);
+  }
+};
+
+std::map<std::string, FrobeniusError> errors_in_bf16(const Case& given, const Weights& plain) {
+  std::map<std::string, FrobeniusError> errors;
+  std::mutex mutex;
+  spawn(given.ranks(), [&](World& world) {
+    const DeviceMesh mesh = mesh_of(given, world);
+    Parallel parallel = parallel_of(given, mesh, at::kBFloat16);
+    const at::Tensor ids = share_of(ids_of(0), parallel);
+    parallel.step(ids.narrow(1, 0, tokens), ids.narrow(1, 1, tokens), nn::token_cross_entropy());
+    const nn::ParameterSlices slices = parallel.rank_slices().parameters;
+    const std::scoped_lock lock(mutex);
+    for (const auto& [name, tensor] : parallel.named_parameters()) {
+      const auto slice = slices.find(name);
+      const at::Tensor& all = plain.at(name);
+      errors[name].add(tensor.grad(), slice == slices.end() ? all : slice_of(all, slice->second));
+    }
+  });
+  return errors;
+}
+
+// Megatron-LM's test_optimizer_states_match: layer l of L blocks may differ by k C^(L + 1 - l) eps
+// of the Frobenius norm, with k = 4 and C = 1.03. The embedding is layer 0, the head L + 1.
+TEST(MeshMatrix, GradientsInBf16AreWithinMegatronsBound) {
+  const std::vector<Case> layouts = {
+      {.tensor = 2},
+      {.tensor = 4, .sequence = true},
+      {.pipeline = 2, .tensor = 2, .schedule = "1f1b"},
+      {.replicate = 2, .tensor = 2, .recomputed = Recomputed::Blocks, .llama = true},
+      {.pipeline = 4, .llama = true}};
+  for (const Case& given : layouts) {
+    SCOPED_TRACE(given.name());
+    const Weights plain = plain_gradients_in_bf16(given);
+    const auto errors = errors_in_bf16(given, plain);
+    EXPECT_EQ(errors.size(), plain.size());
+    const std::int64_t blocks = config_of(given).layers;
+    for (const auto& [name, error] : errors) {
+      const std::int64_t layer = name.starts_with("embed.")    ? 0
+                                 : name.starts_with("blocks.") ? 1 + (name.at(7) - '0')
+                                                               : blocks + 1;
+      constexpr double eps = 0x1p-7;
+      const double bound = 4 * std::pow(1.03, double(blocks + 1 - layer)) * eps;
+      EXPECT_LE(std::sqrt(error.difference / error.size), bound)
+          << name << ", of a shifted copy " << std::sqrt(error.shifted / error.size);
+    }
+  }
 }
 
 // All of them: TRESTLE_WHOLE_MATRIX=1 tensor_parallel_test --gtest_filter='MeshMatrix.*'

@@ -57,7 +57,8 @@ StepTraffic counted(const SplitModel& model, const TensorRanks& ranks) {
                      .scores = models::SplitScores::Own});
   nn::Graph graph = net.graph();
   if (model.settings.recompute == BlockSettings::Recompute::Block)
-    checkpoint_layers({"blocks"})(graph);
+    checkpoint_layers(
+        {"blocks"}, {.split_arguments = model.settings.split_input ? ranks : TensorRanks()})(graph);
   const at::Tensor ids =
       torch::arange(model.rows * model.tokens).remainder(40).view({model.rows, -1});
   const nn::Loss loss =
@@ -109,6 +110,22 @@ TEST(TensorTraffic, IsThatOnPaperForRanksThatExist) {
       // Two heads of keys and values for four ranks.
       expect_formula({models::tiny_llama(), settings}, TensorRanks(world.group()));
     });
+}
+
+TEST(TensorTraffic, GathersTheSharesOfRecomputedInputs) {
+  for (const int size : {2, 4})
+    for (const bool bf16 : {false, true}) {
+      const BlockSettings settings{
+          .numbers = bf16 ? BlockSettings::Numbers::BFloat16 : BlockSettings::Numbers::Float32,
+          .recompute = BlockSettings::Recompute::Block,
+          .tensor = size,
+          .split_input = true};
+      SCOPED_TRACE(text(size, " ranks, bf16 ", bf16));
+      expect_formula({models::tiny_gpt2(), settings}, TensorRanks::on_paper(0, size));
+      spawn(size, [&](World& world) {
+        expect_formula({models::tiny_llama(), settings}, TensorRanks(world.group()));
+      });
+    }
 }
 
 // 11 tokens, an MLP of 37 and 43 rows of the vocabulary for 2 ranks: the shorter shards travel with

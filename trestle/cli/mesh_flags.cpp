@@ -1,6 +1,7 @@
 #include "trestle/cli/mesh_flags.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <string_view>
 
@@ -32,6 +33,9 @@ int devices_for(const recipe::Recipe& recipe, const recipe::Recipe::Mesh& before
   return balance.empty() ? count / parts : static_cast<int>(balance.size());
 }
 
+// The keys that need `tensor`, which are off by default.
+constexpr std::array keys_of_tensor_ranks = {"mesh.sequence_parallel", "pipeline.split_recomputed"};
+
 // The keys of [mesh] that need `shard`, with their defaults.
 FieldChanges usual_sharding() {
   const recipe::Recipe::Mesh usual;
@@ -57,7 +61,7 @@ FieldChanges changes_of_mesh(const std::string& words) {
     if (dimension.name == "shard" && dimension.size == 1)  // a run that sharded no longer does
       for (const auto& change : usual_sharding()) changes.push_back(change);
     if (dimension.name == "tensor" && dimension.size == 1)
-      changes.emplace_back("mesh.sequence_parallel", "false");
+      for (const char* key : keys_of_tensor_ranks) changes.emplace_back(key, "false");
   }
   return changes;
 }
@@ -71,8 +75,8 @@ FieldChanges changes_beside_mesh(const std::string& words, const FieldChanges& f
   if (!layout.has("replicate")) changes.emplace_back("mesh.replicate", text(none.replicate));
   if (!layout.has("tensor")) {
     changes.emplace_back("mesh.tensor", text(none.tensor));
-    if (!changes_field(flags, "mesh.sequence_parallel"))
-      changes.emplace_back("mesh.sequence_parallel", "false");
+    for (const char* key : keys_of_tensor_ranks)
+      if (!changes_field(flags, key)) changes.emplace_back(key, "false");
   }
   if (!layout.has("shard")) {
     changes.emplace_back("mesh.shard", text(none.shard));

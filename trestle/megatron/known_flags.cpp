@@ -47,6 +47,7 @@ constexpr std::array read_flags = {
     // recomputation
     read("--recompute-granularity"), read("--recompute-method"), read("--recompute-num-layers"),
     read_switch("--recompute-activations"), read("--recompute-modules", Values::Several),
+    read_switch("--distribute-saved-activations"),
     // precision
     read_switch("--bf16"), read_switch("--fp16"), read("--loss-scale"),
     read("--initial-loss-scale"), read("--min-loss-scale"), read("--loss-scale-window"),
@@ -129,8 +130,6 @@ constexpr std::array idle_flags = {
     idle("--no-async-tensor-model-parallel-allreduce", Values::None,
          "reductions overlap by events"),
     idle("--no-scatter-gather-tensors-in-pipeline", Values::None, "messages between stages"),
-    idle("--distribute-saved-activations", Values::None,
-         "a recomputed block's input is whole on each tensor rank, which takes more memory"),
     idle("--use-cpu-initialization", Values::None,
          "weights are drawn by name and index: the same on every mesh"),
     idle("--use-tp-pp-dp-mapping", Values::None, "the order of ranks changes no number"),

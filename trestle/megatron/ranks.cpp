@@ -112,9 +112,24 @@ std::vector<std::string> first_blocks(const std::vector<std::int64_t>& of_stages
   return names;
 }
 
-void map_recomputation(Reading& reading, const std::vector<std::int64_t>& of_stages,
-                       RecipeText& out) {
+// Megatron-LM refuses the same.
+void map_split_recomputed(Reading& reading, const Sizes& sizes, bool is_full, RecipeText& out) {
+  const std::string flag = "--distribute-saved-activations";
+  if (!reading.has(flag)) return;
+  if (!is_full) reading.problem(flag + " needs --recompute-granularity full");
+  if (sizes.tensor == 1) reading.problem(flag + " needs --tensor-model-parallel-size above 1");
+  if (reading.has("--sequence-parallel"))
+    reading.problem(flag +
+                    " does not work with --sequence-parallel, with which each tensor rank "
+                    "keeps the tokens that it has");
+  out.set("split_recomputed", true, flag);
+}
+
+void map_recomputation(Reading& reading, const Sizes& sizes,
+                       const std::vector<std::int64_t>& of_stages, RecipeText& out) {
   using Names = std::vector<std::string>;
+  const bool is_full = reading.word_or("--recompute-granularity", "") == "full";
+  map_split_recomputed(reading, sizes, is_full, out);
   const bool short_form = reading.has("--recompute-activations");
   const std::string granularity = reading.word_or(
       "--recompute-granularity", short_form ? "selective" : "", {"selective", "full"});
@@ -163,7 +178,7 @@ void map_ranks(Reading& reading, const Sizes& sizes, RecipeText& out) {
             text("batch / (micro-batch of ", sizes.micro_batch, " x ", sizes.data_parallel,
                  " data parallel)"));
   }
-  map_recomputation(reading, blocks, out);
+  map_recomputation(reading, sizes, blocks, out);
 }
 
 }  // namespace trestle::megatron

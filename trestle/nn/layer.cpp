@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include "trestle/base/text.h"
+#include "trestle/nn/held_slices.h"
 
 namespace trestle::nn {
 
@@ -35,14 +36,8 @@ std::vector<at::Tensor> Layer::parameters() const { return without_names(named_p
 std::vector<at::Tensor> Layer::buffers() const { return without_names(named_buffers()); }
 
 ParameterSlices Layer::parameter_slices() const {
-  ParameterSlices all;
-  if (!module) return all;
-  for (const auto& part : module->named_modules("", /*include_self=*/true)) {
-    const auto* const sliced = dynamic_cast<const SlicedParameters*>(part.value().get());
-    if (sliced == nullptr) continue;
-    for (const auto& [name, slice] : sliced->parameter_slices())
-      all.emplace(part.key().empty() ? name : part.key() + "." + name, slice);
-  }
+  if (!module) return {};
+  ParameterSlices all = slices_held_by(*module.make());
   all.merge(module.slices());
   for (const std::string& tied : module.tied_parameters()) all.erase(tied);
   return all;
@@ -66,6 +61,19 @@ void Layer::to(at::MemoryFormat format) const {
     if (parameter.grad().defined())
       parameter.mutable_grad() = parameter.grad().detach().contiguous(format);
   }
+}
+
+ParameterSlices slices_held_by(const torch::nn::Module& module) {
+  ParameterSlices all;
+  const auto add = [&](const torch::nn::Module& part, const std::string& prefix) {
+    const auto* const sliced = dynamic_cast<const SlicedParameters*>(&part);
+    if (sliced == nullptr) return;
+    for (const auto& [name, slice] : sliced->parameter_slices()) all.emplace(prefix + name, slice);
+  };
+  add(module, "");
+  for (const auto& part : module.named_modules("", /*include_self=*/false))
+    add(*part.value(), part.key() + ".");
+  return all;
 }
 
 std::string describe(const Values& values) {

@@ -16,6 +16,14 @@ struct BlockWidths {
   Bytes sum = 0, product = 0, score = 0;
 };
 
+// Whether each rank keeps a share of a recomputed block's input, and the largest share.
+inline bool shares_input(const BlockSettings& settings) {
+  return settings.recompute == BlockSettings::Recompute::Block && settings.split_input;
+}
+inline std::int64_t share_of(std::int64_t numbers, const BlockSettings& settings) {
+  return (numbers + settings.tensor - 1) / settings.tensor;
+}
+
 // Throws UsageError as kept_by_block().
 BlockWidths widths_of(const BlockSizes& sizes, const BlockSettings& settings);
 

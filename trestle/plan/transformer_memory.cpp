@@ -35,6 +35,8 @@ double published_activation_bytes(PublishedForm form, const PublishedSizes& size
       return sbh * 34 / t;
     case PublishedForm::Whole:
       return sbh * 2;
+    case PublishedForm::WholeSplit:
+      return sbh * 2 / t;
   }
   return 0;
 }
@@ -63,7 +65,9 @@ class Keeper {
       : sizes_(sizes), settings_(settings), of_(widths_of(sizes, settings)) {}
 
   std::vector<KeptTensor> block() {
-    add("the block's input", of_.own_tokens * sizes_.width * of_.sum);
+    const std::int64_t input = of_.own_tokens * sizes_.width;
+    add("the block's input",
+        (shares_input(settings_) ? share_of(input, settings_) : input) * of_.sum);
     if (settings_.recompute == Recompute::Block) return std::move(kept_);
     norm("the statistics of the attention's norm");
     add("the attention's input", of_.own_tokens * sizes_.width * of_.product);

@@ -23,6 +23,7 @@ enum class PublishedForm {
   TensorSelective,          // s b h (10 + 24 / t)
   TensorSequenceSelective,  // s b h 34 / t
   Whole,                    // s b h 2: whole blocks are recomputed
+  WholeSplit,               // s b h 2 / t: and tensor ranks share their inputs
 };
 
 struct PublishedSizes {
@@ -83,6 +84,8 @@ struct BlockSettings {
   bool attention_dropout = false;  // of the attention's weights; Written
   int tensor = 1;                  // ranks that split the block, a number of models::tensor_sizes()
   bool sequence = false;           // norms, dropout and sums on shards of the tokens
+  // Recompute::Block: each rank keeps a share of the block's input (checkpoint_layers.h).
+  bool split_input = false;
 };
 
 struct KeptTensor {

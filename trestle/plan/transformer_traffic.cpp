@@ -43,6 +43,9 @@ StepTraffic traffic_of_block(const BlockSizes& sizes, const BlockSettings& setti
     step.backward.reduce_scatter += keys_and_values;
   }
   if (settings.recompute == BlockSettings::Recompute::Block) step.backward += step.forward;
+  if (shares_input(settings))
+    step.backward.all_gather +=
+        messages(1, share_of(of.own_tokens * sizes.width, settings) * settings.tensor * of.sum);
   return step;
 }
 

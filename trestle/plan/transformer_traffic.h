@@ -25,9 +25,10 @@ struct StepTraffic {
 //                     backward: the same, 2 more all-gathers for the gradients of the weights, and
 //                     2 all-reduces of the gradients of the norms' parameters
 //
-// Recomputed blocks repeat the forward's in the backward. Fewer heads of keys and values than ranks
-// add an all-gather of keys and values in the forward, and a reduce-scatter in the backward. One
-// rank exchanges nothing. Throws as kept_by_block().
+// Recomputed blocks repeat the forward's in the backward, and with BlockSettings::split_input they
+// add an all-gather of their input, S numbers of the sums' type. Fewer heads of keys and values
+// than ranks add an all-gather of keys and values in the forward, and a reduce-scatter in the
+// backward. One rank exchanges nothing. Throws as kept_by_block().
 StepTraffic traffic_of_block(const BlockSizes& sizes, const BlockSettings& settings);
 
 // The parts of a model around its blocks.

@@ -265,6 +265,22 @@ static void add_problems_of_mesh(const Recipe::Mesh& mesh, std::vector<std::stri
         "'units' a size");
 }
 
+static void add_problems_of_split_recomputed(const Recipe& recipe,
+                                             std::vector<std::string>& problems) {
+  if (!recipe.pipeline.split_recomputed) return;
+  const auto refuse = [&](const char* why) {
+    problems.push_back(text("'split_recomputed' in [pipeline] ", why));
+  };
+  if (recipe.mesh.tensor == 1) refuse("has no effect without 'tensor' above 1 in [mesh]");
+  if (recipe.mesh.sequence_parallel)
+    refuse(
+        "does not work with 'sequence_parallel' in [mesh], with which each tensor rank keeps the "
+        "tokens that it has: give one of them");
+  const auto& names = recipe.pipeline.checkpoint;
+  if (std::all_of(names.begin(), names.end(), [](const auto& name) { return name == "attention"; }))
+    refuse("has no effect without layers in 'checkpoint', such as [\"blocks\"]");
+}
+
 void check_recipe(const Recipe& recipe, std::vector<std::string> problems) {
   if (recipe.model.name.empty())
     problems.push_back("no model: give 'name' in [model], for example \"unet\"");
@@ -295,6 +311,7 @@ void check_recipe(const Recipe& recipe, std::vector<std::string> problems) {
         text("'shard_level' = \"", recipe.mesh.shard_level,
              "\" in [mesh] needs ranks to shard over: give 'shard', for example --mesh shard=2"));
   add_problems_of_mesh(recipe.mesh, problems);
+  add_problems_of_split_recomputed(recipe, problems);
   if (!problems.empty()) throw UsageError(join(problems, "\n"));
 }
 

@@ -125,6 +125,7 @@ struct Recipe {
     std::vector<std::string> recompute = {"never"};
     std::vector<std::string> checkpoint = {};
     std::int64_t checkpoint_segments = 0;
+    bool split_recomputed = false;
     std::string batch_norm = "each_micro_batch";
     bool lend_cores = false;
     double deadline = 600;

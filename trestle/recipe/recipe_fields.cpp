@@ -252,6 +252,10 @@ void add_pipeline_fields(std::vector<Field>& fields) {
       "recompute "
       "each in its own backward; 0 = none",
       Limits{0, many, {}, OnResume::MayChange});
+  add(&P::split_recomputed, "split_recomputed",
+      "with `tensor`: each tensor rank keeps an even share of the input of each layer of "
+      "`checkpoint`, and gathers it before the recomputation",
+      Limits{.on_resume = OnResume::MayChange});
   add(&P::batch_norm, "batch_norm",
       "when batch norms update their running statistics: each_micro_batch, whole_batch (deferred "
       "batch norm), or each_run (in recomputations too, as in torchgpipe)");

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -8,6 +11,13 @@ class Module;
 }
 
 namespace trestle::nn {
+
+// An input of a checkpointed function as it is kept from the forward to the backward.
+struct KeptInput {
+  at::Tensor kept;
+  // The input with the same values, for the recomputation. Empty: it is `kept`.
+  std::function<at::Tensor(const at::Tensor& kept)> restore = {};
+};
 
 struct CheckpointOptions {
   // The recomputation ends as soon as it has everything that the backward needs.
@@ -24,6 +34,9 @@ struct CheckpointOptions {
   // tensors, such as the statistics of a batch norm, and restores them for the recomputation, so
   // that they change only once. This costs a little for each operator.
   std::vector<std::shared_ptr<torch::nn::Module>> modules = {};
+  // Chooses what is kept of each input that autograd can save, such as this rank's share of it.
+  // Empty: the input.
+  std::function<KeptInput(const at::Tensor& input)> keep_input = {};
 };
 
 }  // namespace trestle::nn

@@ -41,7 +41,10 @@ Region::Region(const nn::CheckpointOptions& options, const std::vector<at::Tenso
       input.plain = tensor;
       continue;
     }
-    input.saved = torch::autograd::SavedVariable(tensor, /*is_output=*/false);
+    nn::KeptInput kept{.kept = tensor};
+    if (options_.keep_input) kept = options_.keep_input(tensor);
+    input.restore = std::move(kept.restore);
+    input.saved = torch::autograd::SavedVariable(kept.kept, /*is_output=*/false);
     input.requires_grad = tensor.requires_grad();
     input.version = Version::of(tensor);
   }
@@ -195,6 +198,7 @@ std::vector<at::Tensor> Region::unpack_inputs() const {
     at::Tensor tensor = input.plain;
     if (input.version.counter.enabled()) {
       tensor = input.saved.unpack().detach();
+      if (input.restore) tensor = input.restore(tensor);
       tensor.requires_grad_(input.requires_grad);
       // Writing to a leaf of a graph is an error, so pass a copy.
       if (input.is_written) tensor = tensor.clone();

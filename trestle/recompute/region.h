@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -65,6 +66,7 @@ class Region : public std::enable_shared_from_this<Region> {
   struct Input {
     torch::autograd::SavedVariable saved;
     at::Tensor plain;  // None, and what autograd cannot save
+    std::function<at::Tensor(const at::Tensor& kept)> restore;  // CheckpointOptions::keep_input
     bool requires_grad = false;
     bool is_written = false;
     Version version;

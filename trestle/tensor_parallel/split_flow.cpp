@@ -114,7 +114,7 @@ class Flow {
   }
 
   Events events_of(const ModuleTree& module) {
-    if (module.rule != nullptr) return {{what_of(module.rule->split), &module}};
+    if (const SplitRule* const by = module.split_by()) return {{what_of(by->split), &module}};
     Events all;
     for (const ModuleTree& child : module.children) {
       const Events own = events_of(child);
@@ -239,7 +239,7 @@ class Flow {
   void check_pair(const Modules& columns, const ModuleTree& row) {
     for (const ModuleTree* column : columns) {
       const std::int64_t outputs = column->facts.outputs, inputs = row.facts.inputs;
-      if (!column->rule->parts.empty() || outputs <= inputs) continue;
+      if (!column->split_by()->parts.empty() || outputs <= inputs) continue;
       add(text("'", column->name, "' has ", outputs, " outputs, but '", row.name, "' takes ",
                inputs,
                ": if it holds several projections, such as queries, keys and values, give "

@@ -15,6 +15,10 @@ struct ModuleTree {
   std::string name;  // in the model
   ModuleFacts facts;
   const SplitRule* rule = nullptr;
+  // How it is split: by its rule, or by itself. Null for a whole module.
+  const SplitRule* split_by() const {
+    return rule != nullptr || !facts.own_rule ? rule : &*facts.own_rule;
+  }
   bool runs_in_order = false;  // a torch::nn::Sequential
   std::vector<ModuleTree> children;
 };

@@ -15,6 +15,7 @@
 #include "trestle/tensor_parallel/linear.h"
 #include "trestle/tensor_parallel/node_layout.h"
 #include "trestle/tensor_parallel/operators.h"
+#include "trestle/tensor_parallel/vocabulary_lookup.h"
 
 namespace trestle::tensor_parallel {
 
@@ -79,21 +80,12 @@ class SplitKernel : public device::WeightKernel {
                           join(call.input.sizes(), ", "), "]"));
   }
 
-  // The vectors of the ids in this rank's rows, and 0 for other ids: a term of the sum over ranks.
   at::Tensor own_rows(const WeightCall& call) const {
-    const nn::IndexRange rows = ranks_.own(facts_.inputs);
-    if (call.input.numel() > 0) {
-      const std::int64_t least = call.input.min().item<std::int64_t>();
-      const std::int64_t largest = call.input.max().item<std::int64_t>();
-      if (least < 0 || largest >= facts_.inputs)
-        throw UsageError(text("the row ", least < 0 ? least : largest,
-                              " is out of range: it has the rows 0 to ", facts_.inputs - 1));
-    }
-    const at::Tensor row = call.input - rows.begin;
-    const at::Tensor elsewhere = (row < 0).logical_or(row >= rows.size);
-    const at::Tensor own = call.plain(row.masked_fill(elsewhere, 0), call.weight, {})
-                               .masked_fill(elsewhere.unsqueeze(-1), 0);
-    return reduce(ranks_, Partial(own)).tensor;
+    refuse_ids_outside(call.input, facts_.inputs);
+    const Partial own(look_up_own(
+        call.input, ranks_.own(facts_.inputs),
+        [&](const at::Tensor& numbers) { return call.plain(numbers, call.weight, {}); }));
+    return reduce(ranks_, own).tensor;
   }
 
   // The graph is the same in each step, so one check is enough.

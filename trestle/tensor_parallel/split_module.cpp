@@ -16,7 +16,10 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/device/weight_kernel.h"
+#include "trestle/tensor_parallel/column_linear.h"
+#include "trestle/tensor_parallel/row_linear.h"
 #include "trestle/tensor_parallel/split_kernel.h"
+#include "trestle/tensor_parallel/vocabulary_embedding.h"
 
 namespace trestle::tensor_parallel {
 
@@ -86,9 +89,33 @@ bool read_other_norm(const Module& module, ModuleFacts* facts) {
   return true;
 }
 
+template <class Impl>
+bool read_split_linear(const Module& module, const char* type, Split split, ModuleFacts* facts) {
+  const auto* const typed = dynamic_cast<const Impl*>(&module);
+  if (typed == nullptr) return false;
+  facts->type = type;
+  facts->outputs = typed->outputs;
+  facts->inputs = typed->inputs;
+  facts->own_rule = SplitRule{.layer = "", .split = split, .parts = typed->options.parts};
+  return true;
+}
+
+bool read_split_embedding(const Module& module, ModuleFacts* facts) {
+  const auto* const typed = dynamic_cast<const VocabularyEmbeddingImpl*>(&module);
+  if (typed == nullptr) return false;
+  facts->type = "VocabularyEmbedding";
+  facts->outputs = typed->width;
+  facts->inputs = typed->rows;
+  facts->own_rule = SplitRule{.layer = "", .split = Split::Vocabulary};
+  return true;
+}
+
 bool read(const Module& module, ModuleFacts* facts) {
   using namespace torch::nn;
-  return read_linear(module, facts) || read_embedding(module, facts) ||
+  return read_split_linear<ColumnLinearImpl>(module, "ColumnLinear", Split::Columns, facts) ||
+         read_split_linear<RowLinearImpl>(module, "RowLinear", Split::Rows, facts) ||
+         read_split_embedding(module, facts) || read_linear(module, facts) ||
+         read_embedding(module, facts) ||
          read_convolution<Conv1dImpl>(module, "Conv1d", false, facts) ||
          read_convolution<Conv2dImpl>(module, "Conv2d", false, facts) ||
          read_convolution<Conv3dImpl>(module, "Conv3d", false, facts) ||
@@ -137,6 +164,7 @@ bool can_be_split(const ModuleFacts& facts, Split split) {
 }
 
 std::string possible_splits(const ModuleFacts& facts) {
+  if (facts.own_rule) return "it is split already";
   if (!facts.odd.empty()) return text("with ", facts.odd, " an Embedding cannot be split");
   if (facts.kind == ModuleKind::LayerNorm)
     return "a LayerNorm needs all features, so it stands before a column layer or after a row "

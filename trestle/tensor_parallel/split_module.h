@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct ModuleFacts {
   std::int64_t output_dimension = 0, input_dimension = 1;  // of the weight
   std::int64_t element_bytes = 4;
   std::string odd;  // why an Embedding cannot be split at all: "max_norm"
+  // A module that was made for tensor ranks splits itself (column_linear.h): as this rule would.
+  std::optional<SplitRule> own_rule;
 };
 
 ModuleFacts facts_of(const torch::nn::Module& module);

@@ -16,6 +16,7 @@
 #include "trestle/base/units.h"
 #include "trestle/comm/gather.h"
 #include "trestle/device/weight_kernel.h"
+#include "trestle/nn/held_slices.h"
 #include "trestle/tensor_parallel/split_flow.h"
 #include "trestle/tensor_parallel/split_module.h"
 
@@ -84,11 +85,16 @@ class Inspection {
     const auto for_now = layer.module.make_temporarily();
     const std::shared_ptr<torch::nn::Module> module = layer.module.make();
     trees_.push_back(tree_of(*module, layer.name, ""));
+    const nn::ParameterSlices held = nn::slices_held_by(*module);
+    for (const auto& [own, place] : held) places_[joined(layer.name, own)] = place;
     for (const auto& item : module->named_parameters()) {
       const std::string name = joined(layer.name, item.key());
       by_tensor_[item.value().unsafeGetTensorImpl()].push_back(name);
       if (device::is_slice(item.value()))
         faults_.push_back(text("'", name, "' is split already"));
+      else if (const auto own = held.find(item.key()); own != held.end())
+        agreed_ += text(name, " [", join(own->second.whole, ", "), "] split along ",
+                        own->second.dimension, " by its layer\n");
       else
         agreed_ += text(name, " [", join(item.value().sizes(), ", "), "] with the values ",
                         hash_of(item.value()), "\n");
@@ -220,8 +226,9 @@ nn::ParameterSlices split_layer(torch::nn::Module& module, const std::string& la
     for (const auto& [own, place] :
          split_module(*modules[name], rule, ranks.of(joined(layer, name))))
       places.emplace(joined(name, own), place);
+  const nn::ParameterSlices held = nn::slices_held_by(module);
   for (const auto& item : module.named_parameters())
-    if (!device::is_slice(item.value()))
+    if (!device::is_slice(item.value()) && !held.contains(item.key()))
       device::mark_as_whole(item.value(), joined(layer, item.key()));
   return places;
 }

@@ -148,12 +148,19 @@ std::vector<std::string> recomputed_layers(const recipe::Recipe& recipe) {
   return names;
 }
 
+CheckpointLayersOptions recomputation_of(const recipe::Recipe& recipe,
+                                         tensor_parallel::TensorRanks ranks) {
+  if (!recipe.pipeline.split_recomputed) return {};
+  return {.split_arguments = std::move(ranks)};
+}
+
 }  // namespace
 
 nn::Graph graph_of_training(const recipe::Recipe& recipe, const nn::Layers& model) {
   nn::Graph graph = model.graph();
   const std::vector<std::string> names = recomputed_layers(recipe);
-  if (!names.empty()) checkpoint_layers(names)(graph);
+  if (!names.empty())
+    checkpoint_layers(names, recomputation_of(recipe, split_on_paper(recipe.mesh).ranks))(graph);
   return graph;
 }
 
@@ -255,7 +262,9 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
       options.plan.recompute_per_stage.push_back(schedule::parse_recompute(word));
   options.checkpoint_segments = static_cast<int>(recipe.pipeline.checkpoint_segments);
   const std::vector<std::string> recomputed = recomputed_layers(recipe);
-  if (!recomputed.empty()) options.wrap_layers = checkpoint_layers(recomputed);
+  if (!recomputed.empty())
+    options.wrap_layers =
+        checkpoint_layers(recomputed, recomputation_of(recipe, std::move(parts.tensor_ranks)));
   options.numerics.memory_format = memory_format_of(recipe);
   options.numerics.precision = precision::parse_precision(recipe.train.precision);
   options.numerics.seed = static_cast<std::uint64_t>(recipe.train.seed);

@@ -62,11 +62,12 @@ nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnMode
 
 // The parts of a pipeline besides the recipe, the model and the devices.
 struct PipelineParts {
-  nn::Values sample = {};           // needed where the balance is measured
-  comm::Group group = {};           // the ranks of the pipeline
-  ReplicaOptions replicas = {};     // where several pipelines share each batch
-  TensorOptions tensor = {};        // where several ranks split the layers
-  OptimizerFactory optimizer = {};  // empty: the pipeline does not train
+  nn::Values sample = {};                          // needed where the balance is measured
+  comm::Group group = {};                          // the ranks of the pipeline
+  ReplicaOptions replicas = {};                    // where several pipelines share each batch
+  TensorOptions tensor = {};                       // where several ranks split the layers
+  tensor_parallel::TensorRanks tensor_ranks = {};  // the same ranks
+  OptimizerFactory optimizer = {};                 // empty: the pipeline does not train
 };
 // The pipeline of [pipeline].
 std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,

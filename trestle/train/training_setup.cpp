@@ -141,6 +141,7 @@ std::unique_ptr<Pipeline> TrainingSetup::cut_pipeline(const nn::Layers& model,
        .replicas = {.group = replicas ? ranks.replica_groups().all : comm::Group(),
                     .hooks = replicas},
        .tensor = parallel::tensor_options(ranks.tensor().ranks),
+       .tensor_ranks = ranks.tensor().ranks,
        .optimizer = [factory = optimizer_factory](int stage, const NamedTensors& parameters) {
          return factory->make(stage, parameters);
        }});

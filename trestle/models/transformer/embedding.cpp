@@ -9,6 +9,7 @@
 #include "trestle/nn/draw.h"
 #include "trestle/nn/keyed_dropout.h"
 #include "trestle/tensor_parallel/operators.h"
+#include "trestle/tensor_parallel/vocabulary_lookup.h"
 
 namespace trestle::models {
 
@@ -66,15 +67,11 @@ nn::ParameterSlices TokenEmbeddingImpl::parameter_slices() const {
       {"tokens", {.whole = {table_rows(config), config.width}, .dimension = 0, .ranges = {rows}}}};
 }
 
-// The vectors of the ids in this rank's rows, and 0 for other ids: a term of the sum over ranks,
-// which is exact.
 at::Tensor TokenEmbeddingImpl::looked_up(const at::Tensor& ids) {
   const at::ScalarType to = follows_weights ? tokens.scalar_type() : type;
   if (tensor.ranks.alone()) return at::embedding(tokens, ids).to(to);
-  const at::Tensor row = ids - rows.begin;
-  const at::Tensor elsewhere = (row < 0).logical_or(row >= rows.size);
-  return at::embedding(tokens, row.masked_fill(elsewhere, 0))
-      .masked_fill(elsewhere.unsqueeze(-1), 0)
+  return tensor_parallel::look_up_own(
+             ids, rows, [&](const at::Tensor& numbers) { return at::embedding(tokens, numbers); })
       .to(to);
 }
 
