@@ -4,8 +4,9 @@
     tests/cli/smollm_test.py PROGRAM SCRATCH
 
 Gets the model with tools/get_smollm and compares the greedy tokens of five prompts with those of Python's transformers on the
-same dequantised weights (tests/golden/smollm.json), from the GGUF file and from the folder that `trestle export` writes. Ctrl-C on
-a terminal ends an answer of a conversation, and the conversation continues.
+same dequantised weights (tests/golden/smollm.json), from the GGUF file and from the folder that `trestle export` writes, on one
+process and over tensor ranks. Ctrl-C on a terminal ends an answer of a conversation, and the conversation continues, also over ranks
+that are threads.
 """
 import json
 import os
@@ -72,10 +73,10 @@ def exit_code(child, seconds=30):
     return f"it still runs after {seconds} s"
 
 
-def converse_on_terminal():
+def converse_on_terminal(*flags):
     child, terminal = pty.fork()
     if child == 0:
-        os.execv(program, [program, "generate", str(model), "--chat", "--greedy", "--tokens", "2000"])
+        os.execv(program, [program, "generate", str(model), "--chat", "--greedy", "--tokens", "2000", *flags])
     at_prompt = lambda seen: seen.endswith("> ")
     read_until(terminal, at_prompt)
     os.write(terminal, b"Write a very long story about a ship and its captain.\n")
@@ -106,13 +107,18 @@ model = scratch / "smollm/SmolLM2-135M-Instruct.Q4_1.gguf"
 compare(model, cases)
 compare_batch()
 compare(model, cases[:1], "--devices", "virtual:3")
+# Three heads of keys and values: with 9 ranks each has a third of the rows of one.
+compare(model, cases[:2], "--mesh", "tensor=3")
+compare(model, cases[:1], "--ranks", "threads:9")
 converse_on_terminal()
+converse_on_terminal("--ranks", "threads:3")
 answer = run(program, "generate", model, "--chat", "--greedy", "--tokens", 40, said="Name three colors.\n")
 check("an answer", True, all(color in answer for color in ("Red", "Blue", "Green")))
 folder = scratch / "exported"
 run("rm", "-rf", folder)
 run(program, "export", model, "--out", folder, "--names", "hugging_face")
 compare(folder, cases[:2])
+compare(folder, cases[2:3], "--mesh", "tensor=3")
 run("rm", "-rf", folder)
 for failure in failures:
     print(failure)

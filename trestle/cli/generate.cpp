@@ -1,45 +1,32 @@
-#include "trestle/generate/write_text.h"
-
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <charconv>
-#include <iostream>
-#include <map>
+#include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
 
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
-#include "trestle/base/files.h"
 #include "trestle/base/text.h"
-#include "trestle/base/units.h"
-#include "trestle/base/utf8.h"
+#include "trestle/cli/exit_codes.h"
+#include "trestle/cli/generate_arguments.h"
 #include "trestle/cli/interrupt.h"
 #include "trestle/cli/lost_pages.h"
+#include "trestle/cli/mesh_flags.h"
+#include "trestle/cli/text_ranks.h"
+#include "trestle/cli/text_session.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/comm/world.h"
+#include "trestle/device/device.h"
 #include "trestle/device/spin_guard.h"
+#include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/language/text_model.h"
+#include "trestle/train/mesh_options.h"
+#include "trestle/train/run_ranks.h"
 
 namespace trestle::cli {
 
 namespace {
-
-struct GenerateArguments {
-  std::filesystem::path model;
-  std::vector<std::string> prompts;
-  std::filesystem::path prompt_file;
-  std::string ids;
-  std::filesystem::path tokenizer, adapter, chat_template;
-  train::Checkpoint checkpoint = train::Checkpoint::Best;
-  generate::ChoiceOptions choice{.temperature = 0.8, .top_k = 0};
-  std::int64_t tokens = 128, batch = 8;
-  std::vector<std::string> stop;
-  std::string today;
-  std::string temperature, top_p, repetition_penalty, precision = "fp32", devices;
-  bool greedy = false, slide = false, chat = false, special = false, json = false;
-};
 
 double number_of(const std::string& flag, const std::string& word) {
   double value = 0;
@@ -49,281 +36,121 @@ double number_of(const std::string& flag, const std::string& word) {
   return value;
 }
 
-// A closed pipe has no reader.
-bool goes_on() { return !interrupted() && std::cout.good(); }
-
-std::vector<std::int64_t> parse_ids(const std::string& words) {
-  std::vector<std::int64_t> ids;
-  for (const std::string& word : split(words, ',')) {
-    std::int64_t id = 0;
-    const std::string plain = trim(word);
-    const auto [end, problem] = std::from_chars(plain.data(), plain.data() + plain.size(), id);
-    if (problem != std::errc() || end != plain.data() + plain.size())
-      throw UsageError(text("--ids must be token ids such as 5,17,3, not '", words, "'"));
-    ids.push_back(id);
-  }
-  return ids;
+// The one device of a rank, or those over which one process divides the blocks.
+std::vector<Device> devices_of(const GenerateArguments& arguments, const train::RunRanks& ranks) {
+  if (arguments.devices.empty()) return {};
+  std::vector<Device> all;
+  ranks.in_turn([&] { all = parse_devices(arguments.devices); });
+  return train::devices_of_rank(all, ranks);
 }
 
-// Prints the texts of a batch in the order of their prompts, each with its begin as it is written:
-// the words of a text are held back until the texts before it have ended.
-class Printer {
- public:
-  Printer(const GenerateArguments& arguments, std::int64_t context)
-      : json_(arguments.json), context_(context) {}
+bool reads_lines(const GenerateArguments& arguments) {
+  return arguments.chat && arguments.prompts.empty();
+}
 
-  struct Part {
-    std::string prompt;
-    std::vector<std::int64_t> ids;
-    std::string begin = {};  // printed before the text
-    std::string held = {};
-    std::optional<generate::Written> written = {};
-  };
-  void start(std::vector<Part> parts) {
-    parts_ = std::move(parts);
-    current_ = 0;
-    print();
-  }
-  void add(std::size_t part, std::string_view words) {
-    parts_[part].held += words;
-    if (part == current_) print();
-  }
-  void end(std::size_t part, const generate::Written& written) {
-    parts_[part].written = written;
-    while (current_ < parts_.size() && parts_[current_].written) {
-      print();
-      print_end(parts_[current_]);
-      ++current_;
-    }
-    if (current_ < parts_.size()) print();
-  }
-  // Ends a line that is not whole, so that an error message begins a line.
-  void break_line() {
-    if (inside_line_) std::cout << std::endl;
-    inside_line_ = false;
-  }
+bool reads_null_device() {
+  struct stat input {
+  }, null{};
+  return fstat(STDIN_FILENO, &input) == 0 && stat("/dev/null", &null) == 0 &&
+         S_ISCHR(input.st_mode) && input.st_rdev == null.st_rdev;
+}
 
- private:
-  void print() {
-    Part& part = parts_[current_];
-    if (!json_) {
-      std::cout << part.begin << part.held << std::flush;
-      const std::string& last = part.held.empty() ? part.begin : part.held;
-      if (!last.empty()) inside_line_ = last.back() != '\n';
-    }
-    part.begin.clear();
-    part.held.clear();
-  }
-  void print_end(const Part& part) {
-    const generate::Generated& made = part.written->generated;
-    if (json_) {
-      std::cout << nlohmann::ordered_json{{"prompt", part.prompt},
-                                          {"prompt_ids", part.ids},
-                                          {"text", part.written->text},
-                                          {"ids", made.ids},
-                                          {"ended", generate::to_word(made.ended)},
-                                          {"prompt_seconds", made.prompt_seconds},
-                                          {"answer_seconds", made.answer_seconds}}
-                       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-                << std::endl;
-      return;
-    }
-    std::cout << std::endl;
-    inside_line_ = false;
-    if (made.ended == generate::Ended::Context)
-      std::cerr << "trestle: the text ends because the model's context of " << context_
-                << " tokens is full (--slide continues it)\n";
-  }
+// Rank processes share no terminal: a launcher gives rank 0 /dev/null in its place.
+void refuse_terminal_of_processes(const GenerateArguments& arguments) {
+  if (reads_lines(arguments) && (isatty(STDIN_FILENO) != 0 || reads_null_device()))
+    throw UsageError("--chat cannot read a terminal over ranks that are processes",
+                     {.hint = "Use threads (--ranks threads:2), send lines through a pipe, or give "
+                              "the messages with --prompt."});
+}
 
-  bool json_;
-  std::int64_t context_;
-  std::vector<Part> parts_;
-  std::size_t current_ = 0;
-  bool inside_line_ = false;
-};
+train::TextModelOptions options_of(const GenerateArguments& arguments) {
+  return {.checkpoint = arguments.checkpoint,
+          .type = train::parse_weights_type(arguments.precision, "--precision"),
+          .tokenizer = arguments.tokenizer,
+          .chat_template = arguments.chat_template,
+          .adapters = arguments.adapter};
+}
 
-class Session {
- public:
-  Session(const GenerateArguments& arguments, train::TextModel model)
-      : arguments_(arguments),
-        model_(std::move(model)),
-        writer_(model_.layers, model_.config),
-        printer_(arguments, model_.config.context) {
-    options_.generate.choice = arguments.choice;
-    options_.generate.most_tokens = arguments.tokens;
-    options_.generate.slide = arguments.slide;
-    options_.generate.end_tokens = model_.config.end_tokens;
-    options_.generate.tokens = model_.known_tokens();
-    options_.stop_words = arguments.stop;
-  }
-
-  void write_all() {
-    if (!arguments_.ids.empty()) return write_ids();
-    if (!model_.tokenizer)
-      throw UsageError(text(arguments_.model.string(), ": has no tokenizer"),
-                       {.hint = "Name one with --tokenizer, or give token ids with --ids."});
-    if (arguments_.chat) return converse();
-    write_prompts(all_prompts());
-  }
-
- private:
-  std::vector<std::string> all_prompts() const {
-    std::vector<std::string> prompts = arguments_.prompts;
-    if (!arguments_.prompt_file.empty()) {
-      const std::string content = read_text_file(arguments_.prompt_file);
-      for (std::string line :
-           split(without_byte_order_mark(content, arguments_.prompt_file.string()), '\n')) {
-        if (line.ends_with('\r')) line.pop_back();
-        if (!line.empty()) prompts.push_back(line);
-      }
-    }
-    if (prompts.empty())
-      throw UsageError("there is no prompt",
-                       {.hint = "Give one with --prompt \"Once upon a time\"."});
-    return prompts;
-  }
-
-  // A prompt gives the same text alone and among others: the random numbers of a text depend on
-  // the seed and on the number of equal prompts before it.
-  void write_prompts(const std::vector<std::string>& prompts) {
-    const auto specials =
-        arguments_.special ? tokens::Specials::Recognised : tokens::Specials::AsText;
-    std::vector<generate::Prompt> encoded;
-    std::map<std::string, std::int64_t> seen;
-    for (const std::string& prompt : prompts)
-      encoded.push_back(
-          {generate::prompt_ids(*model_.tokenizer, prompt, specials), seen[prompt]++});
-    generate::check_prompts(model_.config, encoded);
-    const auto size = static_cast<std::size_t>(arguments_.batch);
-    for (std::size_t first = 0; first < prompts.size() && goes_on(); first += size) {
-      const std::size_t last = std::min(prompts.size(), first + size);
-      std::vector<generate::Prompt> batch;
-      std::vector<Printer::Part> parts;
-      for (std::size_t i = first; i < last; ++i) {
-        batch.push_back(encoded[i]);
-        parts.push_back({prompts[i], encoded[i].ids, (i > 0 ? "\n" : "") + prompts[i]});
-      }
-      write(batch, std::move(parts));
-    }
-  }
-
-  std::vector<generate::Written> write(const std::vector<generate::Prompt>& batch,
-                                       std::vector<Printer::Part> parts) {
-    generate::WriteOptions options = options_;
-    options.on_text = [&](std::size_t text, std::string_view words) {
-      printer_.add(text, words);
-      return true;
-    };
-    // Also a token without text, such as half a character, lets a signal end the texts.
-    options.generate.on_token = [](std::size_t, std::int64_t) { return goes_on(); };
-    printer_.start(std::move(parts));
-    try {
-      return generate::write_batch(
-          writer_, *model_.tokenizer, batch, options,
-          [&](std::size_t text, const generate::Written& written) { printer_.end(text, written); });
-    } catch (...) {
-      printer_.break_line();
-      throw;
-    }
-  }
-
-  void write_ids() {
-    const std::vector<std::int64_t> ids = parse_ids(arguments_.ids);
-    const generate::Generated made = generate::generate(writer_, ids, options_.generate);
-    if (arguments_.json)
-      std::cout << nlohmann::ordered_json{{"prompt_ids", ids},
-                                          {"ids", made.ids},
-                                          {"ended", generate::to_word(made.ended)}}
-                       .dump()
-                << std::endl;
-    else
-      std::cout << join(made.ids, ",") << std::endl;
-  }
-
-  // The ids of a conversation with room for an answer: without the oldest messages and their
-  // answers, if all are too long. Empty if the last message alone fills the context; it is then
-  // removed.
-  std::vector<std::int64_t> fit(std::vector<tokens::Message>& messages) const {
-    const std::int64_t context = model_.config.context;
-    const std::int64_t room = std::max<std::int64_t>(std::min(arguments_.tokens, context / 4), 1);
-    std::int64_t forgotten = 0;
-    while (true) {
-      const auto encoded =
-          model_.chat->encode(*model_.tokenizer, messages, tokens::AnswerBegin::Write);
-      const std::int64_t count = std::ssize(encoded);
-      const bool is_last = messages.size() < 3;
-      if (count + room > context && !is_last) {
-        messages.erase(messages.begin(), messages.begin() + 2);
-        ++forgotten;
-        continue;
-      }
-      if (forgotten > 0)
-        std::cerr << text("trestle: the conversation fills the model's context of ", context,
-                          " tokens: the model no longer sees the oldest ",
-                          counted(forgotten, "message"), " and the answers to them\n");
-      if (count < context) return {encoded.begin(), encoded.end()};
-      std::cerr << text("trestle: the message is left out: with its template it has ", count,
-                        " tokens, and the model's context ", context, ". Send a shorter one.\n");
-      messages.pop_back();
-      return {};
-    }
-  }
-
-  // Reads lines from the standard input. Ctrl-C ends an answer; at the prompt it ends the session.
-  void converse() {
-    if (!model_.chat) throw UsageError(text("--chat needs a chat template. ", model_.no_chat));
-    if (!arguments_.today.empty()) model_.chat->set_today(arguments_.today);
-    std::vector<tokens::Message> messages;
-    const bool terminal = isatty(STDIN_FILENO) != 0;
-    std::vector<std::string> first = arguments_.prompts;
-    while (goes_on()) {
-      std::string line;
-      if (!first.empty()) {
-        line = first.front();
-        first.erase(first.begin());
-      } else {
-        if (!arguments_.prompts.empty() && !terminal) return;
-        // Before the prompt: a signal that came between it and reading would wait for a line.
-        watch_interrupts();
-        if (interrupted()) return;
-        if (terminal) std::cout << "> " << std::flush;
-        if (!std::getline(std::cin, line)) {
-          if (terminal) std::cout << std::endl;  // after Ctrl-D
-          return;
-        }
-      }
-      if (line.empty()) continue;
-      messages.push_back({"user", line});
-      const std::vector<std::int64_t> ids = fit(messages);
-      if (ids.empty()) continue;
-      if (terminal)
-        stop_on_interrupt("\ntrestle: the answer ends here; a second signal ends the program");
-      const generate::Written written = write({{ids}}, {{line, ids}}).front();
-      if (terminal) forget_ctrl_c();
-      messages.push_back({"assistant", written.text});
-    }
-  }
-
-  const GenerateArguments& arguments_;
-  train::TextModel model_;
-  generate::LanguageModel writer_;
-  generate::WriteOptions options_;
-  Printer printer_;
-};
-
-int perform_generate(const GenerateArguments& arguments) {
-  train::TextModelOptions options{.checkpoint = arguments.checkpoint,
-                                  .tokenizer = arguments.tokenizer,
-                                  .chat_template = arguments.chat_template,
-                                  .adapters = arguments.adapter};
-  options.type = train::parse_weights_type(arguments.precision, "--precision");
-  if (!arguments.devices.empty()) options.devices = parse_devices(arguments.devices);
+int generate_on_rank(const GenerateArguments& arguments, const World* world) {
+  train::RunRanks ranks(world);
+  recipe::Recipe::Mesh mesh;
+  mesh.tensor = ranks.size();
+  ranks.lay_out(mesh);
+  const bool processes = !ranks.alone() && world->backend() != "threads";
+  if (processes && ranks.reports()) refuse_terminal_of_processes(arguments);
+  train::TextModelOptions options = options_of(arguments);
+  options.tensor = ranks.tensor();
+  options.devices = devices_of(arguments, ranks);
   report_lost_pages();
   const SpinGuard guard;
-  Session session(arguments, train::open_text_model(arguments.model, options));
-  stop_on_interrupt("\ntrestle: the text ends here; a second signal ends the program\n");
-  session.write_all();
-  return interrupted() ? interrupted_exit_code() : 0;
+  const TextRanks texts(ranks.group());
+  TextSession session(arguments, train::open_text_model(arguments.model, options), texts);
+  if (ranks.reports()) {
+    stop_on_interrupt("\ntrestle: the text ends here; a second signal ends the program\n");
+    session.write_all();
+    texts.end();
+  } else if (processes) {
+    session.follow({.stop = interrupted,
+                    .begins = [] { stop_on_interrupt(""); },  // rank 0 prints the message
+                    .waits = watch_interrupts});
+  } else {  // rank 0 gets the signals of threads
+    session.follow({});
+  }
+  return code_of_signals(ranks.alone() ? nullptr : world);
+}
+
+// Throws UsageError for flags that do not fit several ranks.
+void check_ranks(const GenerateArguments& arguments, int ranks) {
+  if (ranks == 1) return;
+  if (arguments.precision == "int8")
+    throw UsageError(text("--precision int8 cannot be split over ", ranks, " tensor ranks"),
+                     {.hint = "Use fp32 or bf16, or one rank."});
+  if (!arguments.adapter.empty())
+    throw UsageError(text("--adapter cannot be split over ", ranks, " tensor ranks"),
+                     {.hint = "Add the adapters to the weights first: trestle export MODEL "
+                              "--adapter FOLDER --out MERGED --names hugging_face"});
+}
+
+// The number of ranks that --mesh lays out.
+int ranks_of_mesh(const GenerateArguments& arguments) {
+  if (arguments.mesh.empty()) return 1;
+  recipe::Recipe recipe;
+  for (const auto& [name, value] : changes_of_mesh(arguments.mesh))
+    recipe::set_field(recipe, name, value);
+  const int ranks = ranks_of(recipe.mesh), asked = asked_ranks(arguments.ranks);
+  if (ranks != recipe.mesh.tensor)
+    throw UsageError(text("--mesh ", arguments.mesh, ": ranks write text as tensor ranks alone"),
+                     {.hint = "Write for example --mesh tensor=2."});
+  if (asked != 0 && asked != ranks)
+    throw UsageError(
+        text("--mesh ", arguments.mesh, " lays out ", counted(ranks, "rank"), ", but there ",
+             plural(asked, "is ", "are "), asked),
+        {.hint = "All ranks split the layers: give their number, or leave --mesh out."});
+  return ranks;
+}
+
+int perform_generate(GenerateArguments& arguments, const std::function<void()>& check,
+                     const std::vector<std::string>& words) {
+  RankOptions& ranks = arguments.ranks;
+  ranks.words = words;
+  ranks.check = [&](int count) {
+    check_ranks(arguments, count);
+    train::check_text_model(arguments.model, options_of(arguments), count);
+    // Only a machine with GPUs knows the number of cuda:all.
+    if (!arguments.devices.empty() && arguments.devices != "cuda:all")
+      train::check_device_count(std::ssize(planned_devices(arguments.devices)), count);
+    if (!ranks.ranks.starts_with("threads")) refuse_terminal_of_processes(arguments);
+  };
+  try {
+    check();
+    ranks.default_ranks = ranks_of_mesh(arguments);
+    if (const int asked = asked_ranks(ranks); asked > 1) check_ranks(arguments, asked);
+  } catch (const UsageError& error) {  // the same on all ranks of a launcher
+    tell_other_machines(error);
+    if (another_rank_complains()) return usage_error;
+    throw;
+  }
+  return on_ranks(ranks, [&](const World* world) { return generate_on_rank(arguments, world); });
 }
 
 void read_choice(GenerateArguments& arguments) {
@@ -339,7 +166,7 @@ void read_choice(GenerateArguments& arguments) {
 
 }  // namespace
 
-void add_generate(Verb app) {
+void add_generate(Verb app, const std::vector<std::string>& words) {
   Verb verb = app.add_verb("generate", "Continue a text, or answer, with a language model");
   auto arguments = std::make_shared<GenerateArguments>();
   verb.add("model", arguments->model,
@@ -409,25 +236,43 @@ void add_generate(Verb app) {
       .one_of({"fp32", "bf16", "int8"})
       .type("TYPE");
   verb.add("--devices", arguments->devices,
-           "cpu, virtual:2x512MiB, cuda:0,cuda:1: the blocks are divided over them (default: cpu)")
+           "cpu, virtual:2x512MiB, cuda:0,cuda:1: the blocks are divided over them (default: cpu). "
+           "With several ranks one for each, or one for all")
       .type("DEVICES");
-  verb.add_switch("--json", arguments->json, "Print one JSON object per line, for each prompt");
+  verb.add("--mesh", arguments->mesh,
+           "tensor=2: two ranks, which split each layer (docs/tensor_parallel.md). This many "
+           "processes are started; under torchrun, srun or trestle launch all ranks split the "
+           "layers, also without --mesh")
+      .type("tensor=N");
+  verb.add("--ranks", arguments->ranks.ranks,
+           "The number of these ranks: 2 (processes) or threads:2. --chat on a terminal takes "
+           "threads")
+      .type("N");
+  verb.add_switch(
+      "--json", arguments->json,
+      "Print one JSON object per line, for each prompt. smallest_gap is how close the closest "
+      "choice of a token was, in scores (greedy: the largest minus the second largest), and "
+      "smallest_gap_at the token's number. Below 1e-4 in fp32, another number of ranks, another "
+      "batch or another device may choose another token");
   verb.footer(
       examples({"trestle generate runs/gpt_characters --prompt \"ROMEO.\" --tokens 200",
                 "trestle generate smollm.gguf --chat",
                 "trestle generate smollm.gguf --prompt \"The capital of France is\" --greedy "
                 "--tokens 8 --json",
+                "trestle generate smollm --mesh tensor=3 --prompt \"The capital of France is\"",
                 "trestle generate gpt2 --ids 464,3139 --tokens 16"}) +
       exit_codes());
-  verb.action([verb, arguments] {
-    if (arguments->chat)
-      refuse_without_effect(verb, {"--ids", "--prompts", "--batch"}, "with --chat");
-    else
-      refuse_without_effect(verb, {"--chat-template", "--today"}, "without --chat");
-    if (!arguments->ids.empty())
-      refuse_without_effect(verb, {"--prompt", "--prompts", "--batch"}, "with --ids");
-    read_choice(*arguments);
-    return perform_generate(*arguments);
+  verb.action([verb, arguments, &words] {
+    const auto check = [&] {
+      if (arguments->chat)
+        refuse_without_effect(verb, {"--ids", "--prompts", "--batch"}, "with --chat");
+      else
+        refuse_without_effect(verb, {"--chat-template", "--today"}, "without --chat");
+      if (!arguments->ids.empty())
+        refuse_without_effect(verb, {"--prompt", "--prompts", "--batch"}, "with --ids");
+      read_choice(*arguments);
+    };
+    return perform_generate(*arguments, check, words);
   });
 }
 

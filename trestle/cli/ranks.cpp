@@ -4,12 +4,15 @@
 
 #include <charconv>
 #include <filesystem>
+#include <iostream>
 #include <string_view>
 #include <thread>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/cli/exit_codes.h"
+#include "trestle/cli/interrupt.h"
+#include "trestle/comm/gather.h"
 #include "trestle/comm/start_failure.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/comm/world.h"
@@ -251,6 +254,19 @@ bool another_rank_complains() {
          (environment.source == "trestle launch" || environment.source == "torchrun");
 }
 
+int code_of_signals(const World* world) {
+  const int mine = interrupted() ? interrupted_exit_code() : 0;
+  if (world == nullptr) return mine;
+  const std::vector<int> codes = comm::all_gather_values(world->group(), mine);
+  for (std::size_t rank = 0; rank < codes.size(); ++rank) {
+    if (codes[rank] == 0) continue;
+    if (mine == 0 && world->rank() == 0)
+      std::cerr << "trestle: a signal to rank " << rank << " stopped all ranks\n";
+    return mine != 0 ? mine : codes[rank];
+  }
+  return 0;
+}
+
 void refuse_on_ranks(const std::string& verb) {
   const auto environment = environment_if_valid();
   if (environment.world_size == 1) return;
@@ -258,7 +274,7 @@ void refuse_on_ranks(const std::string& verb) {
                    {.hint = environment.source == "variables"
                                 ? "Unset RANK and WORLD_SIZE."
                                 : "Start it as one process: several would overwrite each other's "
-                                  "files. Only trestle train runs on ranks."});
+                                  "files. Only trestle train and generate run on ranks."});
 }
 
 }  // namespace trestle::cli

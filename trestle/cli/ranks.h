@@ -56,6 +56,10 @@ bool another_rank_complains();
 // it, and must not wait for this machine's ranks. Does nothing on one machine.
 void tell_other_machines(const Error& error);
 
+// 0, or the exit code for a signal to any of the ranks, which rank 0 then names. All ranks call it;
+// `world` is null for a single process.
+int code_of_signals(const World* world);
+
 // Throws UsageError in a process that is one of several ranks, for a verb that runs on one process.
 void refuse_on_ranks(const std::string& verb);
 

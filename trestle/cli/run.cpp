@@ -166,7 +166,7 @@ void add_verbs(cli::CommandLine& line, const RunOptions& options,
   cli::add_train(root, options, words);
   cli::add_evaluate(root, options);
   cli::add_predict(root, options);
-  cli::add_generate(root);
+  cli::add_generate(root, words);
   cli::add_text(root);
   cli::add_view(root, options);
   cli::add_balance(root, options);

@@ -17,7 +17,6 @@
 #include "trestle/cli/output.h"
 #include "trestle/cli/ranks.h"
 #include "trestle/cli/verbs.h"
-#include "trestle/comm/gather.h"
 #include "trestle/comm/world.h"
 #include "trestle/deepspeed/config/to_recipe.h"
 #include "trestle/device/spin_guard.h"
@@ -46,20 +45,6 @@ struct TrainArguments {
   FieldChanges changes;
   std::vector<std::string> settings;  // of --set
 };
-
-// 0, or the exit code for a signal to any of the ranks.
-int code_of_signals(const World* world) {
-  const int mine = interrupted() ? interrupted_exit_code() : 0;
-  if (world == nullptr) return mine;
-  const std::vector<int> codes = comm::all_gather_values(world->group(), mine);
-  for (std::size_t rank = 0; rank < codes.size(); ++rank) {
-    if (codes[rank] == 0) continue;
-    if (mine == 0 && world->rank() == 0)
-      std::cerr << "trestle: a signal to rank " << rank << " stopped all ranks\n";
-    return mine != 0 ? mine : codes[rank];
-  }
-  return 0;
-}
 
 // After a run: 0, or the exit code for the reason why it stopped between two steps.
 int exit_code(const train::TrainResult& result, const World* world) {

@@ -21,7 +21,7 @@ namespace trestle::cli {
 void add_train(Verb app, const RunOptions& options, const std::vector<std::string>& words);
 void add_evaluate(Verb app, const RunOptions& options);
 void add_predict(Verb app, const RunOptions& options);
-void add_generate(Verb app);
+void add_generate(Verb app, const std::vector<std::string>& words);
 void add_text(Verb app);
 void add_view(Verb app, const RunOptions& options);
 void add_balance(Verb app, const RunOptions& options);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <span>
@@ -45,24 +46,83 @@ std::vector<Candidate> candidates_of(std::span<const float> scores,
   return all;
 }
 
-// The most probable candidates first, with weights; their number is limited by top_k and top_p.
-void limit(std::vector<Candidate>& all, const ChoiceOptions& options) {
-  const bool cut = options.top_k > 0 && options.top_k < std::ssize(all);
-  const auto kept = cut ? all.begin() + options.top_k : all.end();
-  if (cut || options.top_p < 1) std::partial_sort(all.begin(), kept, all.end(), is_before);
-  all.erase(kept, all.end());
-  const double largest = std::max_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
-                           return a.score < b.score;
-                         })->score;
-  for (Candidate& one : all) one.weight = std::exp((one.score - largest) / options.temperature);
-  if (options.top_p >= 1) return;
-  const double sum = std::accumulate(all.begin(), all.end(), 0.0,
-                                     [](double s, const Candidate& one) { return s + one.weight; });
-  double reached = 0;
-  std::size_t count = 0;
-  while (count < all.size() && (count == 0 || reached < options.top_p * sum))
-    reached += all[count++].weight;
-  all.resize(count);
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+// The candidate with the largest score, and its distance to the next one.
+ChosenToken largest(const std::vector<Candidate>& all) {
+  const auto best = std::ranges::min_element(all, is_before);
+  double second = -infinite;
+  for (auto one = all.begin(); one != all.end(); ++one)
+    if (one != best) second = std::max(second, one->score);
+  return {best->id, best->score - second};
+}
+
+// Gives each candidate its weight. With top_k or top_p the most probable ones are first, and at
+// least one behind those that are drawn from, if there is one. Returns the number that is drawn
+// from, without regard of top_p.
+std::size_t order(std::vector<Candidate>& all, const ChoiceOptions& options) {
+  const std::size_t size = all.size();
+  const bool cut = options.top_k > 0 && static_cast<std::size_t>(options.top_k) < size;
+  const std::size_t kept = cut ? static_cast<std::size_t>(options.top_k) : size;
+  if (cut || options.top_p < 1) {
+    const std::size_t sorted = std::min(kept + 1, size);
+    std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(sorted), all.end(),
+                      is_before);
+    all.resize(sorted);
+  }
+  const double most = std::ranges::max_element(all, {}, &Candidate::score)->score;
+  for (Candidate& one : all) one.weight = std::exp((one.score - most) / options.temperature);
+  return kept;
+}
+
+double sum_of(std::span<const Candidate> some) {
+  return std::accumulate(some.begin(), some.end(), 0.0,
+                         [](double sum, const Candidate& one) { return sum + one.weight; });
+}
+
+// The distance of two shares in scores: ChosenToken::gap. A share of 0 or 1 is at no border.
+double distance(double share, double border, double temperature) {
+  if (!(border > 0 && border < 1)) return infinite;
+  const auto logit = [](double p) { return std::log(p) - std::log1p(-p); };
+  return temperature * std::abs(logit(share) - logit(border));
+}
+
+// Draws by the random number from 0 to 1.
+ChosenToken draw(std::vector<Candidate>& all, double random, const ChoiceOptions& options) {
+  std::size_t count = order(all, options);
+  const double temperature = options.temperature;
+  const bool sorted = all.size() > count || options.top_p < 1;
+  ChosenToken chosen{.gap = infinite};
+  const auto consider = [&](double gap) { chosen.gap = std::min(chosen.gap, gap); };
+  double sum = sum_of({all.data(), count});
+  if (options.top_p < 1) {
+    const double whole = sum, wanted = options.top_p * whole;
+    double before = 0, reached = 0;
+    std::size_t last = 0;
+    while (last < count && (last == 0 || reached < wanted)) {
+      before = reached;
+      reached += all[last++].weight;
+    }
+    // The first token is drawn from whatever its share is.
+    if (last > 1) consider(distance(options.top_p, before / whole, temperature));
+    if (last < count) consider(distance(options.top_p, reached / whole, temperature));
+    count = last;
+    sum = sum_of({all.data(), count});
+  }
+  double left = random * sum;
+  std::size_t place = 0;
+  double begin = 0;
+  while (place + 1 < count && left >= all[place].weight) {
+    left -= all[place].weight;
+    begin += all[place].weight;
+    ++place;
+  }
+  chosen.id = all[place].id;
+  if (place > 0) consider(distance(random, begin / sum, temperature));
+  if (place + 1 < count) consider(distance(random, (begin + all[place].weight) / sum, temperature));
+  if (sorted && place > 0) consider(all[place - 1].score - all[place].score);
+  if (sorted && place + 1 < all.size()) consider(all[place].score - all[place + 1].score);
+  return chosen;
 }
 
 }  // namespace
@@ -80,9 +140,9 @@ void check_choice(const ChoiceOptions& options) {
     refuse("repetition_penalty", options.repetition_penalty, "above 0");
 }
 
-std::int64_t choose_token(const at::Tensor& scores, const std::vector<std::int64_t>& so_far,
-                          std::int64_t text_number, std::int64_t allowed,
-                          const ChoiceOptions& options) {
+ChosenToken choose_with_gap(const at::Tensor& scores, const std::vector<std::int64_t>& so_far,
+                            std::int64_t text_number, std::int64_t allowed,
+                            const ChoiceOptions& options) {
   if (!scores.is_cpu() || scores.scalar_type() != at::kFloat || scores.dim() != 1)
     throw UsageError(text("a token is chosen from scores fp32 [vocabulary] on the CPU; got ",
                           c10::toString(scores.scalar_type()), " [", join(scores.sizes(), ", "),
@@ -92,17 +152,15 @@ std::int64_t choose_token(const at::Tensor& scores, const std::vector<std::int64
   const at::Tensor row = scores.contiguous();
   const std::size_t count = static_cast<std::size_t>(std::min(row.numel(), allowed));
   std::vector<Candidate> all = candidates_of({row.const_data_ptr<float>(), count}, so_far, options);
-  if (options.temperature == 0) return std::min_element(all.begin(), all.end(), is_before)->id;
-  limit(all, options);
-  double sum = 0;
-  for (const Candidate& one : all) sum += one.weight;
+  if (options.temperature == 0) return largest(all);
   const CounterRandom random(options.seed, text("text ", text_number));
-  double left = random.uniform(so_far.size()) * sum;
-  for (const Candidate& one : all) {
-    left -= one.weight;
-    if (left < 0) return one.id;
-  }
-  return all.back().id;
+  return draw(all, random.uniform(so_far.size()), options);
+}
+
+std::int64_t choose_token(const at::Tensor& scores, const std::vector<std::int64_t>& so_far,
+                          std::int64_t text_number, std::int64_t allowed,
+                          const ChoiceOptions& options) {
+  return choose_with_gap(scores, so_far, text_number, allowed, options).id;
 }
 
 }  // namespace trestle::generate

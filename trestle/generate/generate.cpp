@@ -6,6 +6,9 @@
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
+#include "trestle/comm/purpose.h"
+#include "trestle/tensor_parallel/plan_agreement.h"
 
 namespace trestle::generate {
 
@@ -47,6 +50,26 @@ void check_prompts(const models::TransformerConfig& config, const std::vector<Pr
 
 namespace {
 
+// The next token of a text that has not ended, as rank 0 chose it.
+struct Decision {
+  std::int64_t id = 0;
+  double gap = 0;
+  enum class Text { Continues, EndsBefore, EndsBehind } text = Text::Continues;  // this token
+  Ended ended = Ended::Length;
+};
+
+// Throws UsageError on all ranks if they would not make the same steps.
+void refuse_different_texts(const tensor_parallel::TensorRanks& ranks,
+                            const std::vector<Prompt>& prompts, const GenerateOptions& options) {
+  if (!ranks.exist()) return;
+  std::string own =
+      text("at most ", options.most_tokens, " tokens, ",
+           options.slide ? "sliding" : "without sliding", "\n", prompts.size(), " prompts\n");
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    own += text("prompt ", i + 1, ": ", join(prompts[i].ids, ","), "\n");
+  tensor_parallel::refuse_different_plans(ranks, own, "write different texts");
+}
+
 // The texts of a batch that have not ended, in the order of the model's state.
 class Writing {
  public:
@@ -77,10 +100,11 @@ class Writing {
       const at::Tensor scores = model_.extend_batch(state, next);
       next.clear();
       std::vector<std::int64_t> kept;
+      const std::vector<Decision> decisions = decide(scores);
       for (std::size_t row = 0; row < open_.size(); ++row)
-        if (add_token(open_[row], scores[static_cast<std::int64_t>(row)])) {
+        if (decisions[row].text == Decision::Text::Continues) {
           kept.push_back(static_cast<std::int64_t>(row));
-          next.push_back({open_[row].so_far.back()});
+          next.push_back({decisions[row].id});
         } else {
           end(open_[row]);
         }
@@ -116,27 +140,72 @@ class Writing {
     return any;
   }
 
-  // Chooses the next token; false ends the text.
-  bool add_token(Text& one, const at::Tensor& scores) {
+  // The next token of each text, which is added to it. Rank 0 decides for all tensor ranks: not
+  // even scores that differ would lead to different texts.
+  std::vector<Decision> decide(const at::Tensor& scores) {
+    const tensor_parallel::TensorRanks& ranks = model_.ranks();
+    std::vector<Decision> decisions;
+    if (ranks.rank() == 0 || !ranks.exist())
+      for (std::size_t row = 0; row < open_.size(); ++row) {
+        Text& one = open_[row];
+        const auto [id, gap] = choose_with_gap(scores[static_cast<std::int64_t>(row)], one.so_far,
+                                               one.text_number, allowed_, options_.choice);
+        decisions.push_back({id, gap});
+        set_end(one, decisions.back());
+      }
+    bool stops = options_.stop && options_.stop();
+    if (ranks.exist()) {
+      const auto all = comm::with_purpose(
+          [] { return "while the tensor ranks agreed on the next tokens"; },
+          [&] { return comm::all_gather_values(ranks.group(), std::pair(stops, decisions)); });
+      stops = std::ranges::any_of(all, &std::pair<bool, std::vector<Decision>>::first);
+      decisions = all.front().second;
+      if (ranks.rank() != 0)
+        for (std::size_t row = 0; row < open_.size(); ++row) add(open_[row], decisions[row]);
+    }
+    for (std::size_t row = 0; row < open_.size(); ++row) {
+      Decision& decision = decisions[row];
+      if (stops && decision.text == Decision::Text::Continues) {
+        decision.text = Decision::Text::EndsBehind;
+        decision.ended = Ended::Stopped;
+      }
+      results_[open_[row].number].ended = decision.ended;
+    }
+    return decisions;
+  }
+
+  // Adds the decision's token and calls on_token, which may end the text.
+  bool add(Text& one, const Decision& decision) {
     Generated& result = results_[one.number];
-    const std::int64_t id =
-        choose_token(scores, one.so_far, one.text_number, allowed_, options_.choice);
-    if (result.ids.empty()) result.prompt_seconds = watch_.seconds();
+    const std::int64_t place = std::ssize(result.ids);
+    if (place == 0) result.prompt_seconds = watch_.seconds();
+    if (decision.gap < result.smallest_gap) {
+      result.smallest_gap = decision.gap;
+      result.smallest_gap_at = place;
+    }
+    if (decision.text == Decision::Text::EndsBefore) return true;
+    result.ids.push_back(decision.id);
+    one.so_far.push_back(decision.id);
+    return !options_.on_token || options_.on_token(one.number, decision.id);
+  }
+
+  // Adds the decision's token to the text, unless it is an end token, and sets whether it ends.
+  void set_end(Text& one, Decision& decision) {
     const auto& ends = options_.end_tokens;
-    if (std::ranges::find(ends, id) != ends.end()) {
-      result.ended = Ended::EndToken;
-      return false;
+    const bool is_end = std::ranges::find(ends, decision.id) != ends.end();
+    decision.text = is_end ? Decision::Text::EndsBefore : Decision::Text::EndsBehind;
+    decision.ended = Ended::EndToken;
+    const bool goes_on = add(one, decision);
+    if (is_end) return;
+    if (!goes_on) {
+      decision.ended = Ended::Stopped;
+    } else if (std::ssize(results_[one.number].ids) >= options_.most_tokens) {
+      decision.ended = Ended::Length;
+    } else if (options_.slide || seen(one) < model_.config().context) {
+      decision.text = Decision::Text::Continues;
+    } else {
+      decision.ended = Ended::Context;
     }
-    result.ids.push_back(id);
-    one.so_far.push_back(id);
-    if (options_.on_token && !options_.on_token(one.number, id)) {
-      result.ended = Ended::Stopped;
-      return false;
-    }
-    if (std::ssize(result.ids) >= options_.most_tokens) return false;
-    if (options_.slide || seen(one) < model_.config().context) return true;
-    result.ended = Ended::Context;
-    return false;
   }
 
   void end(const Text& one) {
@@ -165,6 +234,7 @@ std::vector<Generated> generate_batch(
                           model.config().vocabulary, " to choose from, and at most ",
                           options.most_tokens, " new ones"));
   check_prompts(model.config(), prompts);
+  refuse_different_texts(model.ranks(), prompts, options);
   return Writing(model, prompts, options, on_end).write();
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ struct GenerateOptions {
   std::int64_t text_number = 0;  // part of the random key; generate_batch() uses each prompt's own
   // Called with each new token of prompt `text` of the batch (0 for generate()); false ends it.
   std::function<bool(std::size_t text, std::int64_t id)> on_token = {};
+  // Called after each token of all texts; true ends them, with Ended::Stopped.
+  std::function<bool()> stop = {};
 };
 
 // A prompt of a batch.
@@ -50,11 +53,24 @@ struct Generated {
   Ended ended = Ended::Length;
   double prompt_seconds = 0;  // to the first token
   double answer_seconds = 0;  // all tokens after the first
+  // The smallest gap of a choice (ChosenToken::gap in choose_token.h), and the number of the token
+  // that was chosen there, from 0: that of ids.size() is an end token. Infinite and -1 if no token
+  // was chosen.
+  double smallest_gap = std::numeric_limits<double>::infinity();
+  std::int64_t smallest_gap_at = -1;
 };
 
 // Continues `prompt`, at least one id. The result depends on the weights, the prompt and the
-// options alone: not on other prompts, devices or stages, to rounding. Throws UsageError for an
-// empty prompt, one that fills the context, an id out of range, and options out of range.
+// options alone: not on other prompts, devices, stages or ranks, to rounding. Rounding changes a
+// text where Generated::smallest_gap is small. Throws UsageError for an empty prompt, one that
+// fills the context, an id out of range, and options out of range.
+//
+// All tensor ranks of a split model call it, with the same prompts; a difference throws UsageError
+// on all of them. Rank 0 chooses the tokens, and decides when a text ends: the options of the other
+// ranks have no effect but for `most_tokens` and `slide`, which must be the same, and `stop`, which
+// ends the texts on all ranks if it returns true on any. All ranks get the same result but for the
+// times, and on_token is called on all of them. A rank that fails ends the call on all ranks
+// (RankError).
 Generated generate(const LanguageModel& model, const std::vector<std::int64_t>& prompt,
                    const GenerateOptions& options);
 

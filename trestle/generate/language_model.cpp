@@ -93,6 +93,10 @@ LanguageModel::~LanguageModel() = default;
 LanguageModel::LanguageModel(LanguageModel&&) noexcept = default;
 LanguageModel& LanguageModel::operator=(LanguageModel&&) noexcept = default;
 
+const tensor_parallel::TensorRanks& LanguageModel::ranks() const {
+  return parts_->embed->tensor.ranks;
+}
+
 LanguageModel::State LanguageModel::begin() const {
   nn::tie_again(parts_->graph);
   State state;

@@ -10,6 +10,7 @@
 #include "trestle/models/transformer/config.h"
 #include "trestle/nn/graph.h"
 #include "trestle/nn/layers.h"
+#include "trestle/tensor_parallel/tensor_ranks.h"
 
 // A transformer that continues text.
 //
@@ -93,6 +94,11 @@ class LanguageModel {
       const std::vector<std::vector<Continuation>>& groups) const;
 
   const models::TransformerConfig& config() const { return config_; }
+
+  // The tensor ranks that split the layers (TransformerOptions::tensor); one rank alone for whole
+  // layers. All of them make the same calls with the same ids, and all get the same scores. The
+  // caches of a rank have the keys and values of its own heads.
+  const tensor_parallel::TensorRanks& ranks() const;
 
  private:
   struct Parts;

@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "trestle/base/error.h"
-#include "trestle/base/text.h"
 #include "trestle/models/transformer/vocabulary.h"
 
 namespace trestle::models {
@@ -25,7 +23,15 @@ struct PublicPart {
   std::string name;
   std::int64_t rows = 0;  // 0 = all
   Layout layout = Layout::Same;
+  std::int64_t rotary_head = 0;  // rows of a head in llama.cpp's order; 0 = our order
 };
+
+// The row of a GGUF file for our row of queries or keys: the pairs of a rotation lie next to each
+// other.
+std::int64_t gguf_row(std::int64_t row, std::int64_t head_size) {
+  const std::int64_t half = head_size / 2, inside = row % head_size;
+  return row - inside + (inside < half ? 2 * inside : 2 * (inside - half) + 1);
+}
 
 struct BlockNames {
   const char* prefix;  // before the block's number
@@ -93,8 +99,10 @@ std::vector<PublicPart> parts_of_block(const TransformerConfig& config, PublicNa
   if (parameter.module != "attention.qkv") return {};
   if (all.qkv.size() == 1) return {named(all.qkv[0])};
   const std::int64_t kv = config.kv_heads * config.head_size;
-  return {named(all.qkv[0], config.heads * config.head_size), named(all.qkv[1], kv),
-          named(all.qkv[2], kv)};
+  std::vector<PublicPart> parts = {named(all.qkv[0], config.heads * config.head_size),
+                                   named(all.qkv[1], kv), named(all.qkv[2], kv)};
+  if (names == PublicNames::Gguf) parts[0].rotary_head = parts[1].rotary_head = config.head_size;
+  return parts;
 }
 
 std::vector<PublicPart> parts_of(const TransformerConfig& config, PublicNames names,
@@ -163,11 +171,14 @@ class Boxes {
     for (const nn::IndexRange& range : slice.ranges) {
       const std::int64_t begin = std::max(range.begin, first);
       const std::int64_t end = std::min(range.begin + range.size, first + part.rows);
-      if (begin < end) {
+      // rotary_rows_from_gguf() reorders whole heads. The rows of a part of a head are boxes.
+      const bool one_by_one = part.rotary_head > 0 && range.size % part.rotary_head != 0;
+      const std::int64_t step = one_by_one ? 1 : std::max<std::int64_t>(end - begin, 1);
+      for (std::int64_t row = begin; row < end; row += step) {
         std::vector<std::int64_t> offset(slice.whole.size(), 0), whole = slice.whole;
-        offset[0] = begin - first;
+        offset[0] = one_by_one ? gguf_row(row - first, part.rotary_head) : row - first;
         whole[0] = part.rows;
-        add(part, tensor.narrow(0, own + begin - range.begin, end - begin), offset, whole);
+        add(part, tensor.narrow(0, own + row - range.begin, step), offset, whole);
       }
       own += range.size;
     }
@@ -248,13 +259,10 @@ void rotary_rows_from_gguf(const TransformerConfig& config, const NamedTensors& 
       const std::int64_t count = slice == slices.end()
                                      ? heads * config.head_size
                                      : slice->second.ranges[static_cast<std::size_t>(part)].size;
-      if (count % config.head_size != 0)
-        throw UsageError(text("llama.cpp's weights cannot be split here: a tensor rank would have ",
-                              "a part of one of ", heads, " heads of '", name, "'"),
-                         {.hint = "Use the same weights in safetensors, or fewer tensor ranks."});
       const at::Tensor rows = tensor.detach().narrow(0, first, count);
       first += count;
       ++part;
+      if (count % config.head_size != 0) continue;  // public_boxes() has read row by row
       const at::Tensor pairs =
           rows.unflatten(0, {count / config.head_size, config.head_size / 2, 2});
       rows.copy_(pairs.transpose(1, 2).reshape(rows.sizes()));

@@ -63,8 +63,8 @@ std::string public_module(const TransformerConfig& config, const std::string& pr
 // was loaded into them. It stores the rows of each head for interleaved rotary pairs: (0, half),
 // (1, half + 1), ... next to each other. No effect for Gpt2.
 //
-// With `slices` it reorders this rank's heads. Throws UsageError where a rank has a part of a head:
-// with fewer kv_heads than tensor ranks.
+// With `slices` it reorders this rank's whole heads. With fewer kv_heads than tensor ranks a rank
+// has a part of the keys' heads, whose rows public_boxes() takes one by one in our order.
 void rotary_rows_from_gguf(const TransformerConfig& config, const NamedTensors& ours,
                            const nn::ParameterSlices& slices = {});
 

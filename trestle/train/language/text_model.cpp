@@ -11,6 +11,7 @@
 #include "trestle/models/transformer/head.h"
 #include "trestle/models/transformer/read_config.h"
 #include "trestle/models/transformer/transformer.h"
+#include "trestle/nn/graph.h"
 #include "trestle/tokens/open_tokenizer.h"
 #include "trestle/tokens/saved_tokenizer.h"
 #include "trestle/tokens/tokenizers/gguf_file.h"
@@ -44,8 +45,8 @@ nn::Layers empty_layers(TextModel& model, const TextModelOptions& options,
       models::transformer(config, {.weights = models::InitialWeights::Unset,
                                    .type = int8(options) ? at::kFloat : options.type,
                                    .adapters = model.adapters,
-                                   .frozen_type = frozen_type});
-  layers.eval();
+                                   .frozen_type = frozen_type,
+                                   .tensor = options.tensor});
   return layers;
 }
 
@@ -64,9 +65,11 @@ constexpr const char* other_config_hint =
     "The model's config is not that of its weights: one of the two files was replaced or damaged.";
 
 void load(TextModel& model) {
+  model.layers.eval();
   load_transformer_weights(
       model.config, model.layers.named_parameters(), model.weights,
-      {.memory = checkpoint::LoadMemory::Mapped, .mismatch_hint = other_config_hint});
+      {.memory = checkpoint::LoadMemory::Mapped, .mismatch_hint = other_config_hint},
+      NewTokens::Refused, nn::slices_of(model.layers.graph()));
 }
 
 // "bytes" is the file of a tokenizer that needs none (saved_tokenizer.h).
@@ -84,7 +87,10 @@ void find_chat(TextModel& model, Open open) {
   }
 }
 
-TextModel open_run(const fs::path& path, const TextModelOptions& options) {
+// Outline: the layers are not created, and nothing is read but the config and a run's recipe.
+enum class Content { Outline, All };
+
+TextModel open_run(const fs::path& path, const TextModelOptions& options, Content content) {
   const RunFolder folder = open_run_folder(path);
   if (!fs::exists(path / "config.json"))
     throw UsageError("is the run of a model that does not write text", {.file = path.string()});
@@ -95,6 +101,7 @@ TextModel open_run(const fs::path& path, const TextModelOptions& options) {
   const recipe::Recipe recipe = recipe_of(folder);
   model.adapters = adapter_options(recipe);
   model.layers = empty_layers(model, options, frozen_type(recipe));
+  if (content == Content::Outline) return model;
   load(model);
   if (fs::is_directory(path / "tokenizer")) {
     model.tokenizer = tokens::open_saved_tokenizer(path / "tokenizer");
@@ -104,12 +111,14 @@ TextModel open_run(const fs::path& path, const TextModelOptions& options) {
   return model;
 }
 
-TextModel open_hugging_face(const fs::path& path, const TextModelOptions& options) {
+TextModel open_hugging_face(const fs::path& path, const TextModelOptions& options,
+                            Content content) {
   TextModel model;
   model.kind = "Hugging Face";
   model.weights = path;
   model.config = models::read_config(path / "config.json");
   model.layers = empty_layers(model, options);
+  if (content == Content::Outline) return model;
   load(model);
   if (has_tokenizer(path)) {
     model.tokenizer = tokens::open_saved_tokenizer(path);
@@ -119,12 +128,13 @@ TextModel open_hugging_face(const fs::path& path, const TextModelOptions& option
   return model;
 }
 
-TextModel open_gguf(const fs::path& path, const TextModelOptions& options) {
+TextModel open_gguf(const fs::path& path, const TextModelOptions& options, Content content) {
   TextModel model;
   model.kind = "GGUF";
   model.weights = path;
   model.config = models::read_gguf_config(path);
   model.layers = empty_layers(model, options);
+  if (content == Content::Outline) return model;
   load(model);
   const tokens::GgufFile file = tokens::read_gguf_tokens(path);
   if (options.tokenizer.empty() && !file.tokens.model.empty())
@@ -132,6 +142,25 @@ TextModel open_gguf(const fs::path& path, const TextModelOptions& options) {
   if (model.tokenizer) model.tokenizer_files = path;
   find_chat(model, [&] { return tokens::ChatTemplate::from_jinja(file.chat_template, path); });
   return model;
+}
+
+TextModel open(const fs::path& path, const TextModelOptions& options, Content content) {
+  if (!fs::exists(path))
+    throw UsageError(
+        text(path.string(), ": there is no such model"),
+        {.hint = "Name the folder of a run, a folder with config.json, or a GGUF file."});
+  if (fs::exists(path / "recipe.toml")) return open_run(path, options, content);
+  if (fs::is_directory(path) && fs::exists(path / "config.json"))
+    return open_hugging_face(path, options, content);
+  if (tokens::is_gguf_file(path)) return open_gguf(path, options, content);
+  throw UsageError(
+      text(path.string(),
+           ": is neither the folder of a run, nor a folder with "
+           "config.json, nor a GGUF file"),
+      {.hint = fs::is_directory(path) ? "A model of Hugging Face is a folder with config.json and "
+                                        "weights."
+                                      : text("Name the folder of a file of weights, here ",
+                                             fs::absolute(path).parent_path().string(), ".")});
 }
 
 }  // namespace
@@ -158,28 +187,13 @@ std::int64_t TextModel::known_tokens() const {
                    : config.vocabulary;
 }
 
+void check_text_model(const fs::path& path, TextModelOptions options, int tensor_ranks) {
+  options.tensor.ranks = tensor_parallel::TensorRanks::on_paper(0, tensor_ranks);
+  open(path, options, Content::Outline);
+}
+
 TextModel open_text_model(const fs::path& path, const TextModelOptions& options) {
-  TextModel model;
-  if (!fs::exists(path))
-    throw UsageError(
-        text(path.string(), ": there is no such model"),
-        {.hint = "Name the folder of a run, a folder with config.json, or a GGUF file."});
-  if (fs::exists(path / "recipe.toml")) {
-    model = open_run(path, options);
-  } else if (fs::is_directory(path) && fs::exists(path / "config.json")) {
-    model = open_hugging_face(path, options);
-  } else if (tokens::is_gguf_file(path)) {
-    model = open_gguf(path, options);
-  } else {
-    throw UsageError(text(path.string(),
-                          ": is neither the folder of a run, nor a folder with "
-                          "config.json, nor a GGUF file"),
-                     {.hint = fs::is_directory(path)
-                                  ? "A model of Hugging Face is a folder with config.json and "
-                                    "weights."
-                                  : text("Name the folder of a file of weights, here ",
-                                         fs::absolute(path).parent_path().string(), ".")});
-  }
+  TextModel model = open(path, options, Content::All);
   model.type = options.type;
   if (!options.adapters.empty())
     load_adapters(model.config, model.layers.named_parameters(), options.adapters);

@@ -10,6 +10,7 @@
 #include "trestle/device/device.h"
 #include "trestle/models/transformer/config.h"
 #include "trestle/models/transformer/low_rank.h"
+#include "trestle/models/transformer/tensor_split.h"
 #include "trestle/nn/layers.h"
 #include "trestle/tokens/chat_template.h"
 #include "trestle/tokens/tokenizer.h"
@@ -48,6 +49,9 @@ struct TextModelOptions {
   std::filesystem::path chat_template = {};  // instead of the model's own: see open_chat_template()
   std::filesystem::path adapters =
       {};  // a folder of PEFT whose adapters are put beside the weights
+  // Splits the layers over tensor ranks (TransformerOptions::tensor). Each rank reads its slices of
+  // the weights, and has one device. It is refused together with adapters and int8.
+  models::TensorSplit tensor = {};
 };
 
 // "fp32", "bf16" or "int8" as TextModelOptions::type. Throws UsageError for another word, which
@@ -64,5 +68,10 @@ std::unique_ptr<tokens::Tokenizer> tokenizer_of_weights(const std::filesystem::p
 // UsageError for another path and for adapters beside those of a run, FormatError for weights or
 // adapters that do not fit the config, with the tensors and both shapes.
 TextModel open_text_model(const std::filesystem::path& path, const TextModelOptions& options = {});
+
+// Throws the errors of open_text_model() for a model that does not exist or that this number of
+// tensor ranks cannot split, before any rank is started. It reads no weights.
+void check_text_model(const std::filesystem::path& path, TextModelOptions options,
+                      int tensor_ranks);
 
 }  // namespace trestle::train
