@@ -149,6 +149,9 @@ TEST_F(TrainTensor, RefusesMeshesThatDoNotFit) {
   EXPECT_THAT(refused({"--mesh", "tensor=3"}),
               AllOf(HasSubstr("4 heads, 2 of keys and values"),
                     HasSubstr("cannot be split over 3 tensor ranks, but over 1, 2, 4")));
+  // Before a thousand processes are started.
+  EXPECT_THAT(refused({"--mesh", "tensor=1000"}),
+              HasSubstr("cannot be split over 1000 tensor ranks, but over 1, 2, 4"));
   EXPECT_THAT(refused({"--sequence-parallel", "true"}),
               HasSubstr("'sequence_parallel' in [mesh] has no effect without 'tensor' above 1"));
   EXPECT_THAT(refused({"--split-recomputed", "true"}),

@@ -73,6 +73,10 @@ TEST(MegatronRefusals, GiveTheNumbersThatWouldDivide) {
       refusal("--decoder-first-pipeline-num-layers 1 --pipeline-model-parallel-size 3"),
       HasSubstr("--num-layers 4: the first and last stage leave 3 for 2 other stages, which "
                 "need a multiple of 2"));
+  EXPECT_THAT(refusal("--group-query-attention --num-query-groups 2"),
+              HasSubstr("2 groups of 4 heads: GPT-2 has a head of keys for each of queries"));
+  EXPECT_THAT(refusal("--kv-channels 8"),
+              HasSubstr("--kv-channels 8: the 4 heads of a GPT-2 share --hidden-size 64"));
   EXPECT_THAT(refusal("--padded-vocab-size 50000"),
               HasSubstr("--padded-vocab-size 50000 is less than the 50257 tokens"));
   EXPECT_THAT(refusal("--group-query-attention --num-query-groups 3"),

@@ -240,5 +240,23 @@ TEST(Disagreement, ReductionsOfDifferentShapesNameTheLayerOnAllRanks) {
   });
 }
 
+// A rank in evaluation would leave its dropout out, and the sums would mix both.
+TEST(Disagreement, ModesOfModulesAreCompared) {
+  spawn(2, [](World& world) {
+    const DeviceMesh mesh(world, {{"tensor", 2}});
+    const tensor_parallel::TensorRanks ranks(mesh);
+    Parallel parallel(models::transformer(models::tiny_gpt2(), {.tensor = {.ranks = ranks}}), mesh,
+                      ParallelOptions{.tensor_ranks = ranks});
+    if (world.rank() == 1) parallel.pipeline().eval();
+    const at::Tensor ids = torch::arange(24).view({4, 6});
+    try {
+      parallel.step(ids, ids, nn::token_cross_entropy());
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("modules in training 0"));
+    }
+  });
+}
+
 }  // namespace
 }  // namespace trestle::testing

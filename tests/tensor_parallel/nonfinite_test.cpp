@@ -219,6 +219,20 @@ TEST(NonfiniteOnOneRank, ParameterIsFoundAndNamedOnAllRanks) {
       }
 }
 
+// A pipeline that does not know the tensor ranks would clip by another norm on each.
+TEST(NormsOfSlices, PipelineAloneRefusesToClip) {
+  spawn(2, [](World& world) {
+    const tensor_parallel::TensorRanks ranks(world.group());
+    Pipeline pipeline(models::transformer(models::tiny_gpt2(), {.tensor = {.ranks = ranks}}),
+                      {.micro_batches = 2});
+    const at::Tensor ids = torch::arange(24).view({4, 6});
+    pipeline.step(ids, ids, nn::token_cross_entropy());
+    for (const auto& call : {std::function([&] { pipeline.clip_grad_norm(1); }),
+                             std::function([&] { pipeline.grad_norm(); })})
+      EXPECT_THAT(refusal_of(call), HasSubstr("their norm would be that of this rank's slices"));
+  });
+}
+
 // Sharded knows only the ranks that shard: it would take another norm, or another verdict, on each
 // tensor rank.
 TEST(NormsOfSlices, ShardedRefusesToClipAndUnscale) {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <string>
 
 #include "tests/tensor_parallel/checks.h"
@@ -148,6 +149,24 @@ TEST(SplitPlanMesh, ASplitUNetIsSavedWholeWithItsStatistics) {
   whole.eval();
   plain.eval();
   EXPECT_TRUE(at::allclose(whole.forward(x), plain.forward(x), 1e-4, 1e-4));
+}
+
+// torch::load() replaces the tensors of a module, whatever their sizes.
+TEST(SplitPlanWeights, WholeOnesInThePlaceOfSlicesThrow) {
+  const tensor_parallel::TensorRanks ranks = TensorRanks::on_paper(0, 2);
+  torch::nn::Sequential mine(torch::nn::Linear(8, 6), torch::nn::ReLU(), torch::nn::Linear(6, 8));
+  torch::nn::Sequential whole(torch::nn::Linear(8, 6), torch::nn::ReLU(), torch::nn::Linear(6, 8));
+  nn::Layers net(mine);
+  tensor_parallel::split(
+      net, ranks, {{"0", tensor_parallel::Split::Columns}, {"2", tensor_parallel::Split::Rows}});
+  const at::Tensor x = torch::ones({3, 8});
+  EXPECT_EQ(net.forward(x).sizes(), x.sizes());
+  std::stringstream saved;
+  torch::save(whole, saved);
+  torch::load(mine, saved);
+  const std::string message = refusal_of([&] { net.forward(x); });
+  EXPECT_THAT(message, ::testing::HasSubstr("in the layer '0', split by columns"));
+  EXPECT_THAT(message, ::testing::HasSubstr("its weight is [6, 8], and this rank's slice [3, 8]"));
 }
 
 }  // namespace

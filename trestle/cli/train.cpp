@@ -196,6 +196,10 @@ void check_request(TrainRequest request, int ranks, const RunOptions& options) {
   train::check_mesh(request.recipe.mesh, ranks);
   const auto stages = static_cast<std::size_t>(ranks / request.recipe.mesh.ranks_of_stage());
   if (stages > 1) train::check_balance(request.recipe, stages, "rank");
+  // Refuses a number of tensor ranks that does not divide the heads. No layer is made.
+  if (request.recipe.mesh.tensor > 1)
+    (void)train::make_model(request.recipe, options.models,
+                            train::split_on_paper(request.recipe.mesh));
   if (const int devices = virtual_devices_of(request.recipe); devices > 1)
     train::check_device_count(devices, ranks);
 }

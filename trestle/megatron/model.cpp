@@ -71,18 +71,27 @@ void map_positions(Reading& reading, const Sizes& sizes, bool llama, RecipeText&
     reading.problem("--rotary-percent: rotary positions turn whole heads");
 }
 
-void map_heads(Reading& reading, const Sizes& sizes, std::int64_t width, RecipeText& out) {
+void map_heads(Reading& reading, const Sizes& sizes, std::int64_t width, bool llama,
+               RecipeText& out) {
   out.set("heads", sizes.heads, "--num-attention-heads");
   if (reading.has("--group-query-attention")) {
     const std::int64_t groups = reading.integer_or("--num-query-groups", 1, {});
     if (sizes.heads % groups != 0)
       reading.problem(text("--num-query-groups ", groups, " does not divide --num-attention-heads ",
                            sizes.heads, ", which ", divisors_of(sizes.heads), " divide"));
+    if (!llama && groups != sizes.heads)
+      reading.problem(text("--group-query-attention with ", groups, " groups of ", sizes.heads,
+                           " heads: GPT-2 has a head of keys for each of queries. Llama has fewer: "
+                           "--position-embedding-type rope, --normalization RMSNorm, --swiglu, "
+                           "--disable-bias-linear"));
     out.set("kv_heads", groups, reading.source("--num-query-groups"));
   }
-  if (const auto size = reading.integer("--kv-channels", {1, 1'048'576}))
+  if (const auto size = reading.integer("--kv-channels", {1, 1'048'576})) {
+    if (!llama && *size * sizes.heads != width)
+      reading.problem(text("--kv-channels ", *size, ": the ", sizes.heads,
+                           " heads of a GPT-2 share --hidden-size ", width));
     out.set("head_size", *size, "--kv-channels");
-  else if (width % sizes.heads != 0)
+  } else if (width % sizes.heads != 0)
     reading.problem(text("--num-attention-heads ", sizes.heads, " does not divide --hidden-size ",
                          width, ", which ", divisors_of(width), " divide"));
 }
@@ -117,7 +126,7 @@ void map_model(Reading& reading, const Sizes& sizes, RecipeText& out) {
   map_vocabulary(reading, sizes, out);
   map_positions(reading, sizes, llama, out);
   out.set("layers", sizes.layers, "--num-layers");
-  map_heads(reading, sizes, width, out);
+  map_heads(reading, sizes, width, llama, out);
   out.set("mlp", sizes.mlp, reading.source("--ffn-hidden-size"));
   if (!llama) map_activation(reading, out);
   if (llama && reading.has("--add-qkv-bias"))

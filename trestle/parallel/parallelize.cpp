@@ -25,6 +25,18 @@ class Parallel::Impl {
       parallel::refuse_different_calls(tensor, call, batch);
   }
 
+  // Modes change the numbers of dropout and of norms.
+  std::int64_t modules_in_training() const {
+    std::int64_t count = 0;
+    const nn::Graph graph = pipeline->model().graph();
+    for (const nn::Layer& layer : graph.layers) {
+      const auto made = layer.module ? layer.module.made() : nullptr;
+      if (made == nullptr) continue;
+      for (const auto& module : made->modules()) count += module->is_training() ? 1 : 0;
+    }
+    return count;
+  }
+
   ParallelOptions options;
   std::shared_ptr<parallel::StageReplicas> hooks;  // null where nothing is replicated
   std::optional<Pipeline> pipeline;
@@ -101,7 +113,8 @@ StepResult Parallel::step(const at::Tensor& input, const at::Tensor& target, con
                           StepOptions options) {
   impl_->compare(text("step()\nstep number ", impl_->pipeline->step_number(),
                       "\nfirst_micro_batch ", options.first_micro_batch, "\ngradient_scale ",
-                      options.gradient_scale, "\nloss ", loss.name, "\nStepOptions::update ",
+                      options.gradient_scale, "\nloss ", loss.name, "\nmodules in training ",
+                      impl_->modules_in_training(), "\nStepOptions::update ",
                       options.update == StepOptions::Update::Now ? "Now" : "Later", "\n"),
                  {input, target});
   return impl_->pipeline->step(input, target, loss, options);

@@ -231,8 +231,9 @@ const std::shared_ptr<pipeline::StageOptimizers>& Pipeline::Impl::optimizers() {
 
 gradient_norm::SlicedParameters Pipeline::Impl::sliced_parameters() const {
   gradient_norm::SlicedParameters sliced{.group = options.tensor.group};
-  if (!is_split()) return sliced;
-  for (const auto& [name, slice] : partitioned().parameter_slices()) sliced.names.insert(name);
+  const nn::ParameterSlices slices = partitioned().parameter_slices();
+  if (!is_split()) pipeline::refuse_unknown_slices(slices);
+  for (const auto& [name, slice] : slices) sliced.names.insert(name);
   return sliced;
 }
 

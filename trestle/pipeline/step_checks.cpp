@@ -49,4 +49,13 @@ void check_loss(const nn::Loss& loss, const schedule::Schedule& table) {
   nn::refuse_whole_batch(loss, table.name);
 }
 
+void refuse_unknown_slices(const nn::ParameterSlices& slices) {
+  if (slices.empty()) return;
+  throw UsageError(
+      "the pipeline's layers are slices of tensor ranks, which it does not know: their "
+      "norm would be that of this rank's slices alone",
+      {.hint = "Make it with trestle::parallelize() on a mesh with a dimension "
+               "'tensor'."});
+}
+
 }  // namespace trestle::pipeline

@@ -16,4 +16,8 @@ void check_step(const at::Tensor& target, const StepOptions& step_options,
 // starts a backward before the last forward.
 void check_loss(const nn::Loss& loss, const schedule::Schedule& table);
 
+// For a pipeline without tensor ranks: throws UsageError if its layers are slices, of which it
+// would take the norm of this rank's alone.
+void refuse_unknown_slices(const nn::ParameterSlices& slices);
+
 }  // namespace trestle::pipeline

@@ -25,8 +25,9 @@ using device::WeightCall;
 
 class SplitKernel : public device::WeightKernel {
  public:
-  SplitKernel(TensorRanks ranks, Split split, const ModuleFacts& facts)
-      : ranks_(std::move(ranks)), split_(split), facts_(facts) {}
+  SplitKernel(TensorRanks ranks, Split split, const ModuleFacts& facts,
+              std::vector<std::int64_t> own)
+      : ranks_(std::move(ranks)), split_(split), facts_(facts), own_(std::move(own)) {}
 
   at::Tensor run(const WeightCall& call) override {
     try {
@@ -39,6 +40,11 @@ class SplitKernel : public device::WeightKernel {
 
  private:
   at::Tensor output_of(const WeightCall& call) {
+    if (call.weight.sizes() != at::IntArrayRef(own_))
+      throw UsageError(text("its weight is [", join(call.weight.sizes(), ", "),
+                            "], and this rank's slice [", join(own_, ", "), "]"),
+                       {.hint = "torch::load() and set_data() put whole weights in the place of "
+                                "slices: load them before split(), or by checkpoint/load.h."});
     if (facts_.kind == ModuleKind::Lookup)
       return split_ == Split::Vocabulary ? own_rows(call)
                                          : gathered(call.plain(call.input, call.weight, {}), -1);
@@ -122,14 +128,16 @@ class SplitKernel : public device::WeightKernel {
   TensorRanks ranks_;
   const Split split_;
   const ModuleFacts facts_;
+  const std::vector<std::int64_t> own_;
   std::atomic<bool> origin_is_checked_ = false;
 };
 
 }  // namespace
 
 std::shared_ptr<device::WeightKernel> make_split_kernel(const TensorRanks& ranks, Split split,
-                                                        const ModuleFacts& facts) {
-  return std::make_shared<SplitKernel>(ranks, split, facts);
+                                                        const ModuleFacts& facts,
+                                                        std::vector<std::int64_t> own) {
+  return std::make_shared<SplitKernel>(ranks, split, facts, std::move(own));
 }
 
 }  // namespace trestle::tensor_parallel

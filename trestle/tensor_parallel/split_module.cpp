@@ -391,7 +391,8 @@ nn::ParameterSlices split_module(Module& module, const SplitRule& rule, const Te
   const auto of = operator_of(facts.kind);
   if (of && rule.split != Split::Channels) {
     const at::Tensor weight = module.named_parameters(false)["weight"];
-    device::set_weight_kernel(weight, *of, make_split_kernel(ranks, rule.split, facts));
+    device::set_weight_kernel(weight, *of,
+                              make_split_kernel(ranks, rule.split, facts, weight.sizes().vec()));
   }
   adapt_options(module, facts, rule, ranks);
   return places;

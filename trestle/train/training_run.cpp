@@ -180,6 +180,13 @@ TrainResult TrainingRun::run() {
     close_epoch(report);
     reporter_.times().closing.add(watch.seconds());
   }
+  if (skipped_steps_ > 0)
+    progress.note(text("fp16      ", skipped_steps_, " of ", timer_.steps(),
+                       " steps were skipped, because their gradients overflowed",
+                       skipped_steps_ == timer_.steps()
+                           ? ": no weight changed. The loss scale halves with each of them; train "
+                             "for more steps, or begin with a smaller scale"
+                           : ""));
   progress.done(result(Outcome::Finished));
   return result(Outcome::Finished);
 }
@@ -293,6 +300,7 @@ void TrainingRun::train_batch(const data::Batch& batch, double share, StepOption
 
 void TrainingRun::finish_step(const StepResult& done) {
   updater_.finish(done, place());
+  skipped_steps_ += done.stepped ? 0 : 1;
   timer_.add_step(timer_.samples_update()
                       ? std::optional(schedule::optimizer_seconds(setup_.pipeline->timeline()))
                       : std::nullopt);

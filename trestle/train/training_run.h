@@ -106,6 +106,7 @@ class TrainingRun {
   EpochPicture picture_;
   PeakMemory peaks_;
   StepTimer timer_;
+  std::int64_t skipped_steps_ = 0;  // of this call, with fp16
   Stopwatch watch_;
 };
 

@@ -103,6 +103,20 @@ void divide_heads(TransformerConfig& config) {
   if (config.heads > 0) config.head_size = config.width / config.heads;
 }
 
+// A run writes its model for Python's transformers, whose GPT-2 has no other heads.
+void check_heads_of_gpt2(const TransformerConfig& config) {
+  const char* const hint =
+      "Leave 'kv_heads' and 'head_size' out, or use name = \"llama\" in [model].";
+  if (config.kv_heads != config.heads)
+    throw UsageError(text("'kv_heads' in [transformer] is ", config.kv_heads,
+                          ", but a gpt2 has one for each of its ", config.heads, " 'heads'"),
+                     {.hint = hint});
+  if (config.head_size * config.heads != config.width)
+    throw UsageError(text("'head_size' in [transformer] is ", config.head_size, ", but ",
+                          config.heads, " heads of a gpt2 share its width of ", config.width),
+                     {.hint = hint});
+}
+
 }  // namespace
 
 bool is_transformer(const recipe::Recipe& recipe) {
@@ -133,6 +147,7 @@ TransformerConfig transformer_config(const recipe::Recipe& recipe) {
   if (config.kv_heads == 0) config.kv_heads = config.heads;
   if (config.mlp == 0)
     config.mlp = config.style == Style::Llama ? gated_mlp(config.width) : 4 * config.width;
+  if (config.style == Style::Gpt2) check_heads_of_gpt2(config);
   set_choices(given, config);
   if (config.vocabulary == 0) config.vocabulary = vocabulary_of_data(recipe);
   if (config.vocabulary == 0)
