@@ -134,6 +134,11 @@ TEST_F(TrainTensor, LevelsMeasureTensorRanksBesideTheirFormula) {
   EXPECT_EQ(tensor["moved_bytes"], tensor["formula_moved_bytes"]);
   EXPECT_GT(tensor["moved_bytes"], 0);
   EXPECT_NEAR(tensor["bytes"].get<double>() / tensor["formula_bytes"].get<double>(), 1, 0.05);
+  // The recipe's own tensor ranks do not shrink the model.
+  const Finished of_mesh = run({"levels", "split.toml", "--ranks", "2", "--dry-run", "--json"});
+  write_file(folder_ / "split2.toml", read_file(folder_ / "split.toml") + "\n[mesh]\ntensor = 2\n");
+  const Finished same = run({"levels", "split2.toml", "--ranks", "2", "--dry-run", "--json"});
+  EXPECT_EQ(same.out, of_mesh.out) << same.err;
   const Finished odd = run({"levels", "split.toml", "--ranks", "3", "--dry-run"});
   ASSERT_EQ(odd.code, 0) << odd.err;
   EXPECT_THAT(odd.out, HasSubstr("tensor    left out: "));

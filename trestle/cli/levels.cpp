@@ -73,8 +73,9 @@ Subject mlp_subject(LevelsArguments& arguments) {
 }
 
 Subject recipe_subject(LevelsArguments& arguments, const RunOptions& options) {
-  const recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
+  recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   train::check_training(recipe, user_parts_of(options));
+  recipe.mesh.tensor = 1;  // the levels are those of the whole model, and a row has tensor ranks
   auto& optimizer = arguments.levels.optimizer;
   optimizer = {.name = recipe.optimizer.name};
   optimizer.momentum = recipe.optimizer.momentum;
@@ -108,10 +109,7 @@ std::string title(const Subject& subject, const LevelsArguments& arguments) {
                                         format_bytes(weights.frozen_bytes))
                                  : "",
               " · ", arguments.levels.optimizer.name, " · batch ", arguments.levels.batch, " · ",
-              arguments.levels.ranks, " ranks",
-              arguments.mesh.tensor > 1
-                  ? text(" · the slices of one of ", arguments.mesh.tensor, " tensor ranks")
-                  : "");
+              arguments.levels.ranks, " ranks");
 }
 
 // The unit of all bytes in the table, so that its columns are narrow.

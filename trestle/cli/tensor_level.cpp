@@ -52,8 +52,7 @@ plan::StepTraffic traffic(const models::TransformerConfig& config,
 std::optional<train::TensorLevel> tensor_level(const recipe::Recipe& recipe,
                                                const train::LevelsOptions& options,
                                                const models::OwnModels& own, std::string* why) {
-  if (!train::is_transformer(recipe) || own.contains(recipe.model.name) || recipe.mesh.tensor > 1)
-    return {};
+  if (!train::is_transformer(recipe) || own.contains(recipe.model.name)) return {};
   const bool sequence = recipe.mesh.sequence_parallel;
   const auto split = [sequence](const tensor_parallel::TensorRanks& ranks) {
     return models::TensorSplit{.ranks = ranks, .sequence = sequence};
