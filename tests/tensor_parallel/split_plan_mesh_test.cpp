@@ -169,5 +169,44 @@ TEST(SplitPlanWeights, WholeOnesInThePlaceOfSlicesThrow) {
   EXPECT_THAT(message, ::testing::HasSubstr("its weight is [6, 8], and this rank's slice [3, 8]"));
 }
 
+// A head in the program's own code that multiplies with the split table has one rank's rows alone.
+TEST(SplitPlanWeights, TablesOfAnotherKindOfLayerThrow) {
+  const TensorRanks ranks = TensorRanks::on_paper(0, 2);
+  torch::nn::Embedding table(11, 4);
+  nn::Layers net(torch::nn::Sequential{table});
+  tensor_parallel::split(net, ranks, {{"0", tensor_parallel::Split::Vocabulary}});
+  const at::Tensor h = torch::ones({3, 4});
+  const auto refused = ::testing::HasSubstr("is used by another kind of layer");
+  EXPECT_THAT(refusal_of([&] { torch::nn::functional::linear(h, table->weight); }), refused);
+  EXPECT_THAT(refusal_of([&] { at::linear(h, table->weight); }), refused);
+  EXPECT_THAT(refusal_of([&] { at::matmul(h, table->weight.t()); }), refused);
+}
+
+// Settings and statistics that no parameter shows change the numbers too.
+TEST(SplitPlanWeights, RanksCompareBuffersAndOptionsOfLayers) {
+  const auto refusal = [](const auto& middle) {
+    std::string message;
+    spawn(2, [&](World& world) {
+      const TensorRanks ranks(world.group());
+      nn::Layers net(nn::Seed{3});
+      net.add("up", [] { return torch::nn::Linear(4, 6); });
+      net.add("middle", [&] { return middle(world.rank()); });
+      net.add("down", [] { return torch::nn::Linear(6, 4); });
+      const std::string own = refusal_of([&] {
+        tensor_parallel::split(
+            net, ranks,
+            {{"up", tensor_parallel::Split::Columns}, {"down", tensor_parallel::Split::Rows}});
+      });
+      if (world.rank() == 0) message = own;
+    });
+    return message;
+  };
+  EXPECT_THAT(
+      refusal([](int rank) {
+        return torch::nn::LeakyReLU(torch::nn::LeakyReLUOptions().negative_slope(0.1 + rank));
+      }),
+      ::testing::HasSubstr("negative_slope=1.1"));
+}
+
 }  // namespace
 }  // namespace trestle::testing

@@ -19,12 +19,15 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+
+#include "trestle/base/error.h"
 
 namespace trestle::device {
 namespace {
@@ -64,6 +67,25 @@ std::shared_ptr<WeightKernel> kernel_of(const at::Tensor& weight, WeightOperator
   return found == nullptr ? nullptr : found->kernels[static_cast<std::size_t>(of)];
 }
 
+// Whether the tensor is a slice for another operator alone: this one would compute with the slice
+// as if it were the whole weight.
+bool is_foreign(const at::Tensor& weight, WeightOperator of) {
+  if (inside_kernel) return false;
+  const Attached* const found = attached_to(weight);
+  if (found == nullptr || !found->is_slice || found->kernels[static_cast<std::size_t>(of)])
+    return false;
+  return std::ranges::any_of(found->kernels, [](const auto& kernel) { return kernel != nullptr; });
+}
+
+[[noreturn]] void throw_foreign() {
+  throw UsageError(
+      "a weight that tensor ranks split for one layer is used by another kind of layer, "
+      "which would compute with this rank's slice alone",
+      {.hint = "Give both layers a rule of the plan: a table that is looked up, "
+               "Split::Vocabulary, may also be the weight of a Linear, "
+               "Split::ColumnsGathered."});
+}
+
 at::Tensor run(WeightKernel& kernel, const WeightCall& call) {
   struct Inside {
     Inside() { inside_kernel = true; }
@@ -83,6 +105,7 @@ struct Checked<of, plain> {
   static at::Tensor call(const at::Tensor& input, const at::Tensor& weight, const Maybe& bias,
                          Others... others) {
     const auto kernel = kernel_of(weight, of);
+    if (kernel == nullptr && is_foreign(weight, of)) throw_foreign();
     if (kernel == nullptr) return plain(input, weight, bias, others...);
     return run(*kernel,
                {.input = input,
@@ -114,7 +137,9 @@ struct TransposeOf : c10::BackendMeta {
 
 at::Tensor transposed(const at::Tensor& self) {
   at::Tensor result = at::native::t(self);
-  if (kernel_of(self, WeightOperator::Product) == nullptr) return result;
+  if (kernel_of(self, WeightOperator::Product) == nullptr &&
+      !is_foreign(self, WeightOperator::Product))
+    return result;
   result.unsafeGetTensorImpl()->set_backend_meta(c10::make_intrusive<TransposeOf>(self));
   Keys::of(result) = Keys::of(result).add(transposed_key);
   return result;
@@ -129,7 +154,9 @@ at::Tensor functional_linear(const at::Tensor& x, const at::Tensor& weight,
 // The weight of which this is the transpose, if it has a kernel.
 at::Tensor weight_behind(const at::Tensor& tensor) {
   auto* const found = dynamic_cast<TransposeOf*>(tensor.unsafeGetTensorImpl()->get_backend_meta());
-  if (found == nullptr || kernel_of(found->weight, WeightOperator::Product) == nullptr) return {};
+  if (found == nullptr) return {};
+  if (is_foreign(found->weight, WeightOperator::Product)) throw_foreign();
+  if (kernel_of(found->weight, WeightOperator::Product) == nullptr) return {};
   return found->weight;
 }
 
@@ -159,6 +186,7 @@ at::Tensor matmul(const at::Tensor& a, const at::Tensor& b) {
 template <class Plain>
 at::Tensor look_up(const at::Tensor& weight, const at::Tensor& indices, const Plain& plain) {
   const auto kernel = kernel_of(weight, WeightOperator::Lookup);
+  if (kernel == nullptr && is_foreign(weight, WeightOperator::Lookup)) throw_foreign();
   if (kernel == nullptr) return plain(weight, indices);
   return run(*kernel, {.input = indices,
                        .weight = weight,

@@ -99,8 +99,21 @@ class Inspection {
         agreed_ += text(name, " [", join(item.value().sizes(), ", "), "] with the values ",
                         hash_of(item.value()), "\n");
     }
+    for (const auto& item : module->named_buffers())
+      agreed_ += text("the buffer ", joined(layer.name, item.key()), " with the values ",
+                      hash_of(item.value()), "\n");
+    for (const auto& item : module->named_modules(layer.name)) agree_on_options(item);
     // A tensor that is discarded with its layer may have another one's address.
     check_shared();
+  }
+
+  // Layers of torch print their options, such as a dilation or the slope of an activation.
+  template <class Item>
+  void agree_on_options(const Item& item) {
+    if (!item.value()->name().starts_with("torch::nn::")) return;
+    std::ostringstream options;
+    item.value()->pretty_print(options);
+    agreed_ += text(item.key(), " is ", options.str(), "\n");
   }
 
   // Creating a layer creates the layers to which it is tied.
