@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <memory>
@@ -110,8 +111,10 @@ recipe::Recipe read_checked_recipe(const Verb& verb, const TrainArguments& argum
 std::vector<std::string> take_deepspeed(const TrainArguments& arguments, const FieldChanges& given,
                                         recipe::Recipe& recipe) {
   const int asked = asked_ranks(arguments.ranks);
-  const auto run = deepspeed::deepspeed_run(arguments.deepspeed, recipe,
-                                            asked > 0 ? asked : ranks_of(recipe.mesh), given);
+  // Tensor ranks share a batch: for the file they are one rank.
+  const int ranks = (asked > 0 ? asked : ranks_of(recipe.mesh)) /
+                    static_cast<int>(std::max<std::int64_t>(recipe.mesh.tensor, 1));
+  const auto run = deepspeed::deepspeed_run(arguments.deepspeed, recipe, ranks, given);
   recipe = with_changes(recipe, run.changes);
   return split(trim(run.description), '\n');
 }

@@ -244,8 +244,9 @@ void add_pipeline_fields(std::vector<Field>& fields) {
       "value, or one for each stage",
       Limits{.choices = schedule::recompute_names(), .on_resume = OnResume::MayChange});
   add(&P::checkpoint, "checkpoint",
-      "activation checkpointing inside stages: names of layers that are recomputed one by one, or "
-      "layers for all",
+      "activation checkpointing inside stages: names of layers that are recomputed one by one; "
+      "layers for all; of a transformer, blocks for all blocks, or attention for the core of each "
+      "attention",
       Limits{.on_resume = OnResume::MayChange});
   add(&P::checkpoint_segments, "checkpoint_segments",
       "activation checkpointing inside stages: cut each stage into this many segments, and "
