@@ -9,6 +9,7 @@
 #include "trestle/comm/shared_devices.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/gradient_norm/slice_norm.h"
+#include "trestle/nn/layers.h"
 #include "trestle/optim/gradient_norms.h"
 #include "trestle/parallel/stage_replicas.h"
 #include "trestle/parallel/tensor_stages.h"
@@ -26,7 +27,7 @@ class Parallel::Impl {
   }
 
   // Modes change the numbers of dropout and of norms.
-  std::int64_t modules_in_training() const {
+  std::int64_t modules_in_training() {
     std::int64_t count = 0;
     const nn::Graph graph = pipeline->model().graph();
     for (const nn::Layer& layer : graph.layers) {
