@@ -35,7 +35,9 @@ TEST(TransformerRecipe, TakesChoicesThatAreNoSizes) {
 }
 
 TEST(TransformerRecipe, NeedsHeadsThatDivideTheWidthUnlessTheirSizeIsGiven) {
-  EXPECT_EQ(config_of("gpt2", "heads = 7\nhead_size = 8\n").head_size, 8);
+  EXPECT_EQ(config_of("llama", "heads = 7\nhead_size = 8\n").head_size, 8);
+  EXPECT_THROW(config_of("gpt2", "heads = 4\nhead_size = 8\n"), UsageError);
+  EXPECT_THROW(config_of("gpt2", "heads = 4\nkv_heads = 2\n"), UsageError);
   EXPECT_THROW(config_of("gpt2", "heads = 7\n"), UsageError);
 }
 

@@ -71,13 +71,14 @@ std::vector<at::Tensor> Pipeline::stage_parameters(int stage) const {
 }
 
 double Pipeline::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options) {
-  if (!impl_->over_ranks() && !impl_->is_split())
-    return optim::clip_grad_norm(parameters(), max_norm, options);
-  return impl_->clip_grad_norm(max_norm, options);
+  if (impl_->over_ranks() || impl_->is_split()) return impl_->clip_grad_norm(max_norm, options);
+  (void)impl_->sliced_parameters();  // refuses slices
+  return optim::clip_grad_norm(parameters(), max_norm, options);
 }
 double Pipeline::grad_norm(double p) const {
-  return impl_->over_ranks() || impl_->is_split() ? impl_->grad_norm(p)
-                                                  : optim::grad_norm(parameters(), p);
+  if (impl_->over_ranks() || impl_->is_split()) return impl_->grad_norm(p);
+  (void)impl_->sliced_parameters();  // refuses slices
+  return optim::grad_norm(parameters(), p);
 }
 void Pipeline::zero_grad() {
   for (auto& parameter : parameters()) parameter.mutable_grad() = at::Tensor();
