@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "tests/models/config_in_style.h"
 #include "trestle/base/error.h"
 #include "trestle/device/device.h"
 #include "trestle/device/virtual_device.h"
@@ -22,20 +23,15 @@ using models::TransformerConfig;
 using Style = TransformerConfig::Style;
 
 TransformerConfig config_of(Style style) {
-  TransformerConfig config{.style = style,
-                           .vocabulary = 50,
-                           .context = 24,
-                           .width = 32,
-                           .layers = 3,
-                           .heads = 4,
-                           .kv_heads = style == Style::Llama ? 2 : 4,
-                           .head_size = 8,
-                           .mlp = 64,
-                           .initial_deviation = 0.3};
-  if (style == Style::Gpt2) return config;
-  config.qkv_bias = config.out_bias = config.mlp_bias = false;
-  config.activation = TransformerConfig::Activation::Silu;
-  return config;
+  return models::config_in_style(style, {.vocabulary = 50,
+                                         .context = 24,
+                                         .width = 32,
+                                         .layers = 3,
+                                         .heads = 4,
+                                         .kv_heads = 4,
+                                         .head_size = 8,
+                                         .mlp = 64,
+                                         .initial_deviation = 0.3});
 }
 
 class Generation : public testing::TestWithParam<Style> {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/models/config_in_style.h"
 #include "trestle/base/error.h"
 #include "trestle/comm/rank_error.h"
 #include "trestle/comm/threads/spawn.h"
@@ -24,20 +25,15 @@ using Style = TransformerConfig::Style;
 
 // Scores that differ so much that rounding does not change a choice.
 TransformerConfig split_config(Style style) {
-  TransformerConfig config{.style = style,
-                           .vocabulary = 51,
-                           .context = 24,
-                           .width = 32,
-                           .layers = 3,
-                           .heads = 4,
-                           .kv_heads = style == Style::Llama ? 2 : 4,
-                           .head_size = 8,
-                           .mlp = 64,
-                           .initial_deviation = 0.3};
-  if (style == Style::Gpt2) return config;
-  config.qkv_bias = config.out_bias = config.mlp_bias = false;
-  config.activation = TransformerConfig::Activation::Silu;
-  return config;
+  return models::config_in_style(style, {.vocabulary = 51,
+                                         .context = 24,
+                                         .width = 32,
+                                         .layers = 3,
+                                         .heads = 4,
+                                         .kv_heads = 4,
+                                         .head_size = 8,
+                                         .mlp = 64,
+                                         .initial_deviation = 0.3});
 }
 
 const std::vector<Prompt> prompts = {{{3, 17, 42, 8}}, {{5}}, {{3, 17, 42, 8}, 1}, {{9, 9, 1}}};

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "trestle/models/transformer/config.h"
+#include "tests/models/config_in_style.h"
 
 // Two small models of 40 tokens for tests.
 namespace trestle::models {
@@ -20,11 +20,7 @@ inline TransformerConfig tiny_gpt2() {
 
 // Two heads share each pair of keys and values; the head is not tied.
 inline TransformerConfig tiny_llama() {
-  TransformerConfig config = tiny_gpt2();
-  config.style = TransformerConfig::Style::Llama;
-  config.kv_heads = 2;
-  config.activation = TransformerConfig::Activation::Silu;
-  config.qkv_bias = config.out_bias = config.mlp_bias = false;
+  TransformerConfig config = config_in_style(TransformerConfig::Style::Llama, tiny_gpt2());
   config.tied_head = false;
   return config;
 }

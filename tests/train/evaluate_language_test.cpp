@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 
+#include "tests/models/config_in_style.h"
 #include "tests/support/message_of.h"
 #include "trestle/models/transformer/transformer.h"
 #include "trestle/tokens/tokenizers/bytes_tokenizer.h"
@@ -26,20 +27,15 @@ using ::testing::HasSubstr;
 using Style = TransformerConfig::Style;
 
 TransformerConfig config_of(Style style) {
-  TransformerConfig config{.style = style,
-                           .vocabulary = 256,
-                           .context = 40,
-                           .width = 32,
-                           .layers = 2,
-                           .heads = 4,
-                           .kv_heads = style == Style::Llama ? 2 : 4,
-                           .head_size = 8,
-                           .mlp = 48,
-                           .initial_deviation = 0.25};
-  if (style == Style::Gpt2) return config;
-  config.qkv_bias = config.out_bias = config.mlp_bias = false;
-  config.activation = TransformerConfig::Activation::Silu;
-  return config;
+  return models::config_in_style(style, {.vocabulary = 256,
+                                         .context = 40,
+                                         .width = 32,
+                                         .layers = 2,
+                                         .heads = 4,
+                                         .kv_heads = 4,
+                                         .head_size = 8,
+                                         .mlp = 48,
+                                         .initial_deviation = 0.25});
 }
 
 class PlainModel {
