@@ -20,10 +20,12 @@ class Parallel::Impl {
  public:
   Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions given);
 
-  void compare(const std::string& call, const nn::Values& batch) const {
+  // `describe` returns the call as text.
+  template <class Describe>
+  void compare(const Describe& describe, const nn::Values& batch) const {
     const auto& tensor = options.tensor_ranks;
     if (!tensor.alone() && tensor.exist() && options.compare_batches == comm::Check::On)
-      parallel::refuse_different_calls(tensor, call, batch);
+      parallel::refuse_different_calls(tensor, describe(), batch);
   }
 
   // Modes change the numbers of dropout and of norms.
@@ -112,17 +114,20 @@ Parallel::~Parallel() = default;
 
 StepResult Parallel::step(const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss,
                           StepOptions options) {
-  impl_->compare(text("step()\nstep number ", impl_->pipeline->step_number(),
-                      "\nfirst_micro_batch ", options.first_micro_batch, "\ngradient_scale ",
-                      options.gradient_scale, "\nloss ", loss.name, "\nmodules in training ",
-                      impl_->modules_in_training(), "\nStepOptions::update ",
-                      options.update == StepOptions::Update::Now ? "Now" : "Later", "\n"),
-                 {input, target});
+  impl_->compare(
+      [&] {
+        return text("step()\nstep number ", impl_->pipeline->step_number(), "\nfirst_micro_batch ",
+                    options.first_micro_batch, "\ngradient_scale ", options.gradient_scale,
+                    "\nloss ", loss.name, "\nmodules in training ", impl_->modules_in_training(),
+                    "\nStepOptions::update ",
+                    options.update == StepOptions::Update::Now ? "Now" : "Later", "\n");
+      },
+      {input, target});
   return impl_->pipeline->step(input, target, loss, options);
 }
 
 at::Tensor Parallel::evaluate(const at::Tensor& input) {
-  impl_->compare("evaluate()\n", {input});
+  impl_->compare([] { return "evaluate()\n"; }, {input});
   return impl_->pipeline->evaluate(input);
 }
 
