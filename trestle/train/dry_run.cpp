@@ -333,7 +333,7 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   plan.timed_on_cpu = devices[0].torch.is_cuda() && !device.is_cuda();
   plan.devices = mesh_words(recipe.mesh) + describe_devices(all_devices);
   plan.layers = static_cast<int>(model.size());
-  count_whole_parameters(model, &plan);
+  count_parameters(model.named_parameters(), nn::slices_of(model.graph()), &plan);
   plan.balance = balance;
   plan.micro_batches = pieces;
   plan.core_lending = core_lending(

@@ -466,16 +466,9 @@ void add_suggestion(const Pipeline& pipeline, RunPlan* plan) {
   if (!fits) plan->suggestion = pipeline.suggest_fit();
 }
 
-void count_parameters(const std::vector<at::Tensor>& parameters, RunPlan* plan) {
-  for (const at::Tensor& parameter : parameters) {
-    plan->parameters += parameter.numel();
-    if (!parameter.requires_grad()) plan->frozen_parameters += parameter.numel();
-  }
-}
-
-void count_whole_parameters(const nn::Layers& model, RunPlan* plan) {
-  const nn::ParameterSlices slices = nn::slices_of(model.graph());
-  for (const auto& [name, parameter] : model.named_parameters()) {
+void count_parameters(const NamedTensors& parameters, const nn::ParameterSlices& slices,
+                      RunPlan* plan) {
+  for (const auto& [name, parameter] : parameters) {
     const auto slice = slices.find(name);
     const std::int64_t numbers =
         slice == slices.end() ? parameter.numel() : c10::multiply_integers(slice->second.whole);
@@ -490,7 +483,7 @@ RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const 
   RunPlan plan = plan_of_recipe(recipe, own);
   plan.devices = describe_devices(devices);
   plan.layers = static_cast<int>(model.size());
-  count_parameters(pipeline.parameters(), &plan);
+  count_parameters(pipeline.named_parameters(), {}, &plan);
   plan.balance = pipeline.balance();
   plan.micro_batches = micro_batches_of(recipe);
   plan.core_lending =

@@ -138,10 +138,10 @@ std::string core_lending(const recipe::Recipe& recipe, Lending lending);
 // The fields of a plan that the recipe alone determines.
 RunPlan plan_of_recipe(const recipe::Recipe& recipe, const UserParts& own = {});
 
-// Adds these parameters to the plan's numbers of them.
-void count_parameters(const std::vector<at::Tensor>& parameters, RunPlan* plan);
-// The same for a model that may be split: a slice counts as the whole parameter.
-void count_whole_parameters(const nn::Layers& model, RunPlan* plan);
+// Adds these parameters to the plan's numbers of them. One of the slices counts as the whole
+// parameter.
+void count_parameters(const NamedTensors& parameters, const nn::ParameterSlices& slices,
+                      RunPlan* plan);
 
 // Adds what would make the run fit, where a stage needs more memory than its device has.
 void add_suggestion(const Pipeline& pipeline, RunPlan* plan);
