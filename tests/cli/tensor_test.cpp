@@ -110,11 +110,14 @@ TEST_F(TrainTensor, DryRunsCountTheMessages) {
   const Finished dry = run({"train", "split.toml", "--mesh", "tensor=2", "--dry-run"});
   ASSERT_EQ(dry.code, 0) << dry.err;
   EXPECT_THAT(dry.out, HasSubstr("whose time the prediction leaves out"));
-  // The model's parameters, not those of one rank; the messages of a run, those of the loss too.
-  const Finished whole = run({"train", "split.toml", "--dry-run", "--json"});
-  const Finished split = run({"train", "split.toml", "--mesh", "tensor=2", "--dry-run", "--json"});
-  const Finished ran = run({"train", "split.toml", "--name", "counted", "--mesh", "tensor=2",
-                            "--max-steps", "1", "--predict", "true", "--json"});
+  // The model's parameters, not those of one rank; the messages of a run, those of the loss too,
+  // also for rows that are shorter than the context.
+  const Finished whole = run({"train", "split.toml", "--row-tokens", "16", "--dry-run", "--json"});
+  const Finished split = run(
+      {"train", "split.toml", "--row-tokens", "16", "--mesh", "tensor=2", "--dry-run", "--json"});
+  const Finished ran =
+      run({"train", "split.toml", "--name", "counted", "--row-tokens", "16", "--mesh", "tensor=2",
+           "--max-steps", "1", "--predict", "true", "--json"});
   ASSERT_EQ(ran.code, 0) << ran.err;
   const auto field = [](const Finished& done, const char* name) {
     for (const std::string& line : trestle::split(done.out, '\n'))

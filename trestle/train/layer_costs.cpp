@@ -158,8 +158,7 @@ void set_loss_memory(const nn::Loss& loss, LayerCosts* costs) {
 void add_loss_messages(const recipe::Recipe& recipe, const models::TensorSplit& split,
                        plan::LayerProfile* profile) {
   if (split.ranks.alone() || !splits_scores(recipe)) return;
-  const Bytes tokens =
-      largest_micro_batch_of(recipe) * static_cast<Bytes>(transformer_config(recipe).context);
+  const Bytes tokens = largest_micro_batch_of(recipe) * tokens_of_example(recipe);
   constexpr Bytes number = sizeof(float);
   auto& messages = profile->layers.back().backward_messages;
   messages.insert(messages.begin(), {{.bytes = number * tokens}, {.bytes = 2 * number * tokens}});
