@@ -132,6 +132,7 @@ class Library(unittest.TestCase):
         with Hosts(2) as hosts:
             folder = hosts.folder
             hosts[0].start(["sh", "-c", "setsid sleep 1000 & sleep 1000"])
+            self.assertEqual(self.wait_for_processes(b"sleep 1000", 2), 2)
             hosts[1].link.delay(5)
         self.assertFalse(folder.exists())
         links = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True).stdout
@@ -151,14 +152,22 @@ class Library(unittest.TestCase):
         self.addCleanup(file.unlink)
         started = subprocess.Popen([sys.executable, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.assertEqual(started.stdout.readline(), b"started\n")
+        # A process has no command while it starts a program: both must run before the script is killed.
+        self.assertEqual(self.wait_for_processes(mark.encode(), 2), 2)
         started.send_signal(signal.SIGKILL)
         started.wait()
         started.stdin.close()
         started.stdout.close()
-        end = time.monotonic() + 10
-        while time.monotonic() < end and mark.encode() in self.all_commands():
+        self.assertEqual(self.wait_for_processes(mark.encode(), 0), 0)
+
+    def wait_for_processes(self, command, count):
+        """Waits until this number of processes run the command, for 30 s at most. Returns the last number."""
+        end = time.monotonic() + 30
+        while True:
+            running = self.all_commands().count(command)
+            if running == count or time.monotonic() > end:
+                return running
             time.sleep(0.05)
-        self.assertNotIn(mark.encode(), self.all_commands())
 
     @staticmethod
     def all_commands():
