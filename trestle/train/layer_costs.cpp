@@ -358,8 +358,59 @@ static std::string words_of_network(const recipe::Recipe& recipe, const simulate
                    : "each rank on a host of its own");
 }
 
+// The collectives of the replicas of a stage with the layers [first, last).
+static void add_collectives(const recipe::Recipe& recipe, const LayerCosts& costs,
+                            std::pair<std::size_t, std::size_t> layers,
+                            schedule::Recompute recompute, const MessageCost& message,
+                            simulate::StageCost* cost) {
+  StageParameters parameters;
+  int units = 0, trained_units = 0;
+  for (const TrafficLayer& layer : traffic_layers(costs, layers.first, layers.second)) {
+    parameters.trained += layer.trained();
+    parameters.frozen += layer.frozen;
+    ++units;
+    trained_units += layer.trained() > 0 ? 1 : 0;
+  }
+  if (units_of(recipe.mesh).kind == UnitChoiceOfRecipe::Kind::Stage) units = trained_units = 1;
+  const SentBytes sent =
+      bytes_sent(recipe.mesh, parameters,
+                 {.micro_batches = costs.sizes.micro_batches, .recompute = recompute});
+  add_communication(
+      sent, message,
+      {.gather = std::max(units, 1),
+       .reduce = messages_of_reduction(recipe.mesh, parameters.trained, trained_units)},
+      cost);
+}
+
+static void add_messages_of_host(const recipe::Recipe& recipe, const LayerCosts& costs,
+                                 const std::vector<int>& balance, const HostMessages& messages,
+                                 simulate::Costs* cut) {
+  const auto modes = recompute_modes(recipe, balance.size());
+  const auto tensor = static_cast<int>(recipe.mesh.tensor);
+  for (std::size_t stage = 0; stage < cut->messages.size(); ++stage)
+    simulate::set_message_times(
+        [&](const LayerMessage& one) {
+          return messages.tensor.seconds + messages.tensor.seconds_per_byte *
+                                               share_sent(one.kind, tensor) *
+                                               static_cast<double>(one.bytes);
+        },
+        &cut->messages[stage], &cut->stages[stage]);
+  if (stages_apart(recipe.mesh))
+    for (simulate::RouteCost& route : cut->routes)
+      route.seconds = messages.stages.seconds +
+                      messages.stages.seconds_per_byte * static_cast<double>(route.bytes);
+  std::size_t first = 0;
+  for (std::size_t stage = 0; recipe.mesh.parts() > 1 && stage < balance.size(); ++stage) {
+    const std::size_t last = first + static_cast<std::size_t>(balance[stage]);
+    add_collectives(recipe, costs, {first, last}, modes[stage], messages.replicas,
+                    &cut->stages[stage]);
+    first = last;
+  }
+}
+
 CutPrediction predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
-                          const std::vector<int>& balance, const UserParts& user_parts) {
+                          const std::vector<int>& balance, const UserParts& user_parts,
+                          const HostMessages& messages) {
   plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);
   schedule::Schedule table = lowered_table(recipe, cut.routes, costs.sizes.micro_batches,
                                            recompute_modes(recipe, balance.size()));
@@ -377,6 +428,8 @@ CutPrediction predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
       without.network->stages.clear();
       prediction.communication_seconds = -makespan(simulate::simulate(table, without));
     }
+  } else {
+    add_messages_of_host(recipe, costs, balance, messages, &cut.costs);
   }
   schedule::Timeline& step = prediction.timeline = simulate::simulate(table, cut.costs);
   if (prediction.communication_seconds < 0)

@@ -10,6 +10,7 @@
 #include "trestle/recipe/recipe.h"
 #include "trestle/schedule/timeline.h"
 #include "trestle/train/data_sets/user_parts.h"
+#include "trestle/train/sharding_plan.h"
 
 // The costs of the layers of a recipe's model: the numbers of "trestle balance".
 namespace trestle::train {
@@ -77,10 +78,19 @@ struct CutPrediction {
   std::string network;               // the assumed hosts and link in words; empty without 'link'
 };
 
+// How long the messages between ranks of one host take. Those of 0 seconds take no time.
+struct HostMessages {
+  MessageCost replicas;  // collectives of the ranks that share each batch
+  MessageCost tensor;    // collectives of the ranks that split layers
+  MessageCost stages;    // from one stage to another, where the stages are on ranks of their own
+};
+
 // A plain CPU has no byte counts. With 'link' in [mesh] each rank is on a host of its own, but the
 // ranks of a row of HSDP's mesh (replicate and shard above 1) are on one host; messages within it
-// take no time. Throws as the functions above.
+// take no time. Without 'link' all ranks are on one host, with these messages. Throws as the
+// functions above.
 CutPrediction predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
-                          const std::vector<int>& balance, const UserParts& user_parts = {});
+                          const std::vector<int>& balance, const UserParts& user_parts = {},
+                          const HostMessages& messages = {});
 
 }  // namespace trestle::train
