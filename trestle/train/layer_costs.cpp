@@ -425,6 +425,8 @@ StepOnPaper step_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
   const auto link = link_of(recipe.mesh);
   if (!link) {
     add_times_of_host(recipe, costs, balance, times, &step.costs);
+    if (recipe.mesh.parts() > 1 && times.replicas.seconds + times.replicas.seconds_per_byte > 0)
+      step.table = add_reductions(std::move(step.table));
     return step;
   }
   if (stages_apart(recipe.mesh)) {
