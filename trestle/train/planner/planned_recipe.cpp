@@ -1,0 +1,192 @@
+#include "trestle/train/planner/planned_recipe.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/plan/balance.h"
+#include "trestle/schedule/optimizer_steps.h"
+#include "trestle/train/language/model_flops.h"
+#include "trestle/train/language/transformer_recipe.h"
+#include "trestle/train/setup.h"
+
+namespace trestle::train {
+
+namespace {
+
+using plan::BlockRecompute;
+using plan::BrokenRule;
+using plan::Strategy;
+
+// ZeRO's levels as words of 'shard_level' in [mesh].
+constexpr const char* level_words[] = {"none", "optimizer_state", "gradients", "parameters"};
+
+// What the layers of a rank depend on.
+std::string key_of(const recipe::Recipe& recipe) {
+  return text(recipe.mesh.tensor, recipe.mesh.sequence_parallel ? " sequence" : "", " ",
+              join(recipe.pipeline.checkpoint, ","));
+}
+
+}  // namespace
+
+struct PlannedRecipe::Cut {
+  recipe::Recipe recipe;
+  LayerCosts costs;
+  std::vector<int> balance;
+};
+
+PlannedRecipe::PlannedRecipe(const recipe::Recipe& recipe, const TrainHooks& hooks,
+                             PlannedDevices devices)
+    : recipe_(recipe), hooks_(hooks), devices_(std::move(devices)) {
+  recipe_.pipeline.balance.clear();
+  recipe_.pipeline.split_size = 0;
+  recipe_.mesh = {};
+  const Variant& plain = variant({});
+  if (plain.layers == nullptr) throw UsageError(plain.refusal);
+  recipe_ = plain.layers->recipe();
+}
+
+PlannedRecipe::~PlannedRecipe() = default;
+
+recipe::Recipe PlannedRecipe::recipe_of(const Strategy& strategy) const {
+  recipe::Recipe recipe = recipe_;
+  auto& mesh = recipe.mesh;
+  const bool over_ranks = strategy.data > 1 || strategy.tensor > 1;
+  mesh.pipeline = over_ranks ? strategy.pipeline : 0;
+  (strategy.level == 0 ? mesh.replicate : mesh.shard) = strategy.data;
+  if (strategy.level > 0 && strategy.data > 1) mesh.shard_level = level_words[strategy.level];
+  mesh.tensor = strategy.tensor;
+  mesh.sequence_parallel = strategy.sequence_parallel;
+  auto& pipeline = recipe.pipeline;
+  pipeline.micro_batches = plan::micro_batches_of(strategy, recipe.train.batch);
+  pipeline.schedule = strategy.schedule;
+  pipeline.checkpoint.clear();
+  pipeline.recompute = {"never"};
+  if (is_transformer(recipe)) {
+    if (strategy.recompute == BlockRecompute::Selective) pipeline.checkpoint = {"attention"};
+    if (strategy.recompute == BlockRecompute::All) pipeline.checkpoint = {"blocks"};
+  } else if (strategy.recompute == BlockRecompute::All) {
+    pipeline.recompute = {"always"};
+  }
+  return recipe;
+}
+
+const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy) const {
+  const recipe::Recipe recipe = recipe_of(strategy);
+  const auto [found, is_new] = variants_.try_emplace(key_of(recipe));
+  Variant& variant = found->second;
+  if (!is_new) return variant;
+  try {
+    variant.layers = std::make_unique<LayersOnPaper>(
+        recipe, hooks_, device_to_measure_on(recipe, {devices_.device}), nullptr);
+  } catch (const UsageError& error) {
+    variant.refusal = error.what();
+  }
+  return variant;
+}
+
+PlannedRecipe::Cut PlannedRecipe::cut_of(const Strategy& strategy) const {
+  Cut cut{.recipe = recipe_of(strategy)};
+  const auto stages = static_cast<std::size_t>(strategy.pipeline);
+  cut.costs = variant(strategy).layers->costs(cut.recipe, {stages, devices_.device});
+  // Each stage has a device of its own.
+  for (std::size_t stage = 0; stage < stages; ++stage) cut.costs.devices[stage] += text(" ", stage);
+  try {
+    cut.balance = plan::balance_within(cut.costs.profile, cut.costs.budgets, cut.costs.sizes);
+  } catch (const UsageError&) {  // nothing fits: then what comes nearest
+    cut.balance = plan::balance_by_size(cut.costs.profile, strategy.pipeline, cut.costs.sizes);
+  }
+  return cut;
+}
+
+std::string PlannedRecipe::name() const { return recipe_.model.name; }
+
+std::int64_t PlannedRecipe::layers() const {
+  return static_cast<std::int64_t>(variant({}).layers->model().size());
+}
+
+std::int64_t PlannedRecipe::batch() const { return recipe_.train.batch; }
+
+std::int64_t PlannedRecipe::tokens() const {
+  return std::max<std::int64_t>(tokens_of_example(recipe_), 1);
+}
+
+double PlannedRecipe::flops_per_step() const {
+  return flops_per_token(recipe_) * static_cast<double>(batch() * tokens_of_example(recipe_));
+}
+
+std::string PlannedRecipe::flops_formula() const {
+  return is_transformer(recipe_) ? "6 N + 12 L H Q T for each token (Chowdhery et al. 2022)" : "";
+}
+
+std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) const {
+  if (strategy.chunks > 1) return {{"schedule", "interleaved schedules are not implemented yet"}};
+  if (strategy.recompute == BlockRecompute::Selective && !is_transformer(recipe_))
+    return {{"recompute", "only a transformer recomputes its attention alone"}};
+  if (strategy.sequence_parallel && !is_transformer(recipe_))
+    return {{"sequence", "only a transformer's ranks split tokens"}};
+  try {
+    check_training(recipe_of(strategy), hooks_.user_parts);
+  } catch (const UsageError& error) {
+    return {{"recipe", error.what()}};
+  }
+  const Variant& found = variant(strategy);
+  if (found.layers == nullptr) return {{"tensor", found.refusal}};
+  return {};
+}
+
+std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy) const {
+  const Cut cut = cut_of(strategy);
+  const UserParts& own = hooks_.user_parts;
+  const StepOnPaper paper = step_on_paper(cut.recipe, cut.costs, cut.balance, own, devices_.times);
+  const CutPrediction predicted =
+      predict_cut(cut.recipe, cut.costs, cut.balance, own, devices_.times);
+  std::vector<plan::Ledger> ledgers;
+  std::size_t first = 0;
+  for (std::size_t stage = 0; stage < cut.balance.size(); ++stage) {
+    const std::size_t last = first + static_cast<std::size_t>(cut.balance[stage]);
+    const simulate::StageCost& cost = paper.costs.stages[stage];
+    Bytes parameters = 0;
+    for (; first < last; ++first) parameters += cut.costs.profile.layers[first].parameters;
+    if (strategy.level == 3) parameters /= strategy.data;
+    const Bytes states = std::max<Bytes>(cost.persistent - parameters, 0);
+    const auto peak = static_cast<double>(predicted.timeline.device_peak_bytes.at(stage));
+    plan::Ledger ledger{.stage = static_cast<int>(stage)};
+    ledger.parameters = static_cast<double>(parameters);
+    ledger.optimizer = static_cast<double>(states);
+    ledger.gradients = static_cast<double>(cost.gradients);
+    ledger.activations =
+        std::max(0.0, peak - ledger.parameters - ledger.optimizer - ledger.gradients);
+    ledgers.push_back(ledger);
+  }
+  return ledgers;
+}
+
+plan::StrategyCosts PlannedRecipe::costs(const Strategy& strategy) const {
+  const Cut cut = cut_of(strategy);
+  const UserParts& own = hooks_.user_parts;
+  StepOnPaper paper = step_on_paper(cut.recipe, cut.costs, cut.balance, own, devices_.times);
+  HostTimes silent;
+  silent.optimizer_seconds_per_byte = devices_.times.optimizer_seconds_per_byte;
+  const StepOnPaper without = step_on_paper(cut.recipe, cut.costs, cut.balance, own, silent);
+  plan::StrategyCosts costs{.costs = std::move(paper.costs)};
+  const auto run = [&](const simulate::StageCost& cost) {
+    return static_cast<double>(cut.costs.sizes.micro_batches) * (cost.forward + cost.backward) +
+           cost.unshard + cost.reduce;
+  };
+  for (std::size_t stage = 0; stage < cut.balance.size(); ++stage) {
+    const double waits = run(costs.costs.stages[stage]) - run(without.costs.stages[stage]);
+    double tensor = 0;
+    if (!costs.costs.messages.empty())
+      for (const auto* list :
+           {&costs.costs.messages[stage].forward, &costs.costs.messages[stage].backward})
+        for (const LayerMessage& message : *list)
+          tensor += static_cast<double>(cut.costs.sizes.micro_batches) * message.exposed();
+    costs.tensor_messages.push_back(tensor);
+    costs.data_messages.push_back(std::max(0.0, waits - tensor));
+  }
+  return costs;
+}
+
+}  // namespace trestle::train
