@@ -1,0 +1,119 @@
+// Predictions of the shipped profile against measured steps that Megatron-LM's authors published.
+// Nothing is fitted to them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "tests/plan/vtrain.h"
+
+namespace trestle::plan {
+namespace {
+
+// Narayanan et al. 2021, table 1: whole blocks recomputed, 2048 tokens, a vocabulary of 51200.
+// Micro-batches and chunks are those of Megatron-LM's scripts. 8 x 200 Gbit/s a node.
+struct ScalingRow {
+  double billions;  // of parameters, as printed
+  int heads, hidden, layers, tensor, pipeline, devices, batch, micro_batch, chunks;
+  double teraflops;  // of a device, as printed
+};
+constexpr ScalingRow scaling_rows[] = {{1.7, 24, 2304, 24, 1, 1, 32, 512, 16, 1, 137},
+                                       {3.6, 32, 3072, 30, 2, 1, 64, 512, 16, 1, 138},
+                                       {7.5, 32, 4096, 36, 4, 1, 128, 512, 16, 1, 142},
+                                       {18.4, 48, 6144, 40, 8, 1, 256, 1024, 8, 1, 135},
+                                       {39.1, 64, 8192, 48, 8, 2, 512, 1536, 4, 1, 138},
+                                       {76.1, 80, 10240, 60, 8, 4, 1024, 1792, 2, 3, 140},
+                                       {145.6, 96, 12288, 80, 8, 8, 1536, 2304, 2, 2, 148},
+                                       {310.1, 128, 16384, 96, 8, 16, 1920, 2160, 1, 2, 155},
+                                       {529.6, 128, 20480, 105, 8, 35, 2520, 2520, 1, 3, 163},
+                                       {1008.0, 160, 25600, 128, 8, 64, 3072, 3072, 1, 1, 163}};
+
+// Korthikanti et al. 2022, table 5: seconds with whole blocks recomputed, and with token shards and
+// the core of attention recomputed.
+struct RecomputationRow {
+  const char* name;
+  int heads, hidden, layers, pipeline, chunks, batch, micro_batch;
+  double all, selective;
+};
+constexpr RecomputationRow recomputation_rows[] = {
+    {"22B", 64, 6144, 48, 1, 1, 4, 4, 1.42, 1.10},
+    {"175B", 96, 12288, 96, 8, 3, 64, 1, 18.13, 13.75},
+    {"530B", 128, 20480, 105, 35, 3, 280, 1, 49.05, 37.83},
+    {"1T", 160, 25600, 128, 64, 1, 512, 1, 94.42, 71.49}};
+
+KnownStep step_of(const ScalingRow& row) {
+  KnownStep step{.model = {.layers = row.layers,
+                           .hidden = row.hidden,
+                           .heads = row.heads,
+                           .sequence = 2048,
+                           .vocabulary = 51200},
+                 .strategy = {.tensor = row.tensor,
+                              .pipeline = row.pipeline,
+                              .data = row.devices / row.tensor / row.pipeline,
+                              .micro_batch = row.micro_batch,
+                              .recompute = BlockRecompute::All,
+                              .chunks = row.chunks},
+                 .batch = row.batch};
+  // The published rate counts what is recomputed (equation 3 there).
+  step.seconds = recomputed_flops(step.model, row.batch) / (row.devices * row.teraflops * 1e12);
+  return step;
+}
+
+KnownStep step_of(const RecomputationRow& row, BlockRecompute recompute) {
+  return {.model = {.layers = row.layers,
+                    .hidden = row.hidden,
+                    .heads = row.heads,
+                    .sequence = 2048,
+                    .vocabulary = 51200},
+          .strategy = {.tensor = 8,
+                       .pipeline = row.pipeline,
+                       .data = 1,
+                       .micro_batch = row.micro_batch,
+                       .recompute = recompute,
+                       .chunks = row.chunks,
+                       .sequence_parallel = recompute == BlockRecompute::Selective},
+          .batch = row.batch,
+          .seconds = recompute == BlockRecompute::All ? row.all : row.selective};
+}
+
+// The nodes of both papers have eight adapters of 200 Gbit/s.
+Machine published_machine() {
+  Machine machine = vtrain::machine();
+  machine.between.bandwidth.value = 200e9;
+  return machine;
+}
+
+TEST(MegatronRows, ParameterCountsAreThePrintedDigits) {
+  for (const ScalingRow& row : scaling_rows)
+    EXPECT_EQ(std::round(parameters_of(step_of(row).model) / 1e8) / 10, row.billions);
+}
+
+TEST(MegatronRows, TimesOfPublishedSteps) {
+  std::vector<std::pair<std::string, KnownStep>> steps;
+  for (const ScalingRow& row : scaling_rows)
+    steps.emplace_back(text("SC21 ", row.billions, "B"), step_of(row));
+  for (const RecomputationRow& row : recomputation_rows)
+    for (const BlockRecompute recompute : {BlockRecompute::All, BlockRecompute::Selective})
+      steps.emplace_back(text("recompute ", row.name, " ", to_string(recompute)),
+                         step_of(row, recompute));
+  const Machine machine = published_machine();
+  vtrain::Predictor predict;
+  double sum = 0, worst = 0;
+  for (const auto& [name, step] : steps) {
+    const double seconds = predict(machine, step);
+    const double error = 100 * (seconds / step.seconds - 1);
+    std::cout << name << ": published " << step.seconds << " s, predicted " << seconds << " s, "
+              << error << " %\n";
+    sum += std::abs(error);
+    worst = std::max(worst, std::abs(error));
+  }
+  const double mean = sum / static_cast<double>(steps.size());
+  std::cout << "mean " << mean << " %, worst " << worst << " %\n";
+  EXPECT_LE(mean, 10);
+  EXPECT_LE(worst, 18);
+}
+
+}  // namespace
+}  // namespace trestle::plan
