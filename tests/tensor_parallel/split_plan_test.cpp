@@ -14,8 +14,11 @@
 #include "trestle/base/text.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/device/seeded.h"
+#include "trestle/models/model.h"
 #include "trestle/models/resnet.h"
+#include "trestle/models/toy.h"
 #include "trestle/models/unet.h"
+#include "trestle/models/unet3d.h"
 #include "trestle/nn/graph.h"
 
 namespace trestle::tensor_parallel {
@@ -225,6 +228,41 @@ TEST(SplitPlan, ResNetEqualsThePlainModelInOneLayerABlockAndInMany) {
     compare([=] { return net(options); }, models::resnet18_plan(), 2, random({2, 1, 28, 28}, 2));
 }
 
+// Every model by name has a plan, but for transformers, whose layers are made split.
+TEST(SplitPlan, EachModelComesWithOne) {
+  const InDouble in_double;
+  const auto input_of = [](const std::string& name) {
+    if (name == "unet") return random({2, 3, 18, 16}, 2);
+    if (name == "unet3d") return random({2, 1, 16, 16, 16}, 2);
+    if (name == "resnet50") return random({4, 3, 64, 64}, 2);
+    if (name.starts_with("resnet18")) return random({2, 1, 28, 28}, 2);
+    return random({3, name == "toy" ? 12 : 10}, 2);
+  };
+  for (const std::string& name : models::model_names()) {
+    SCOPED_TRACE(name);
+    models::ModelOptions options{.name = name, .width = 6};
+    const Rules rules = models::split_plan(options);
+    const bool is_transformer = name == "gpt2" || name == "llama";
+    EXPECT_EQ(rules.empty(), is_transformer);
+    if (is_transformer) continue;
+    // The masks of the toy's dropout come from a generator that threads share.
+    compare([=] { return models::make_model(options); }, rules, 2, input_of(name),
+            name == "toy" ? Mode::Evaluate : Mode::Train);
+  }
+}
+
+TEST(SplitPlan, ThoseOfUNetsWithoutTransposedConvolutionsAndOfDeepMlpsFit) {
+  const InDouble in_double;
+  const models::UNet3dOptions unet{
+      .width = 4, .depth = 2, .pooling = {{1, 2, 2}, {2, 2, 2}}, .trilinear = true};
+  compare([=] { return models::unet3d(unet); }, models::unet3d_plan(unet), 2,
+          random({2, 1, 5, 8, 8}, 2));
+  for (const int depth : {1, 2, 3}) {
+    const models::MlpOptions mlp{.width = 7, .depth = depth};
+    compare([=] { return models::mlp(mlp); }, models::mlp_plan(mlp), 2, random({3, 10}, 2));
+  }
+}
+
 TEST(SplitPlan, FrozenWeightsGetNoGradient) {
   const InDouble in_double;
   const auto make = [] {
@@ -361,6 +399,54 @@ TEST(SplitPlan, RefusesAFusedProjectionWithoutParts) {
   EXPECT_THAT(
       plan_refusal(words_net, {{"blocks.*.qkv", Split::Columns}, {"blocks.*.out", Split::Rows}}),
       HasSubstr("'blocks.0.qkv' has 24 outputs, but 'blocks.0.out' takes 8"));
+}
+
+struct TwoColumnsImpl : torch::nn::Module {
+  TwoColumnsImpl()
+      : a(register_module("a", torch::nn::Linear(6, 4))),
+        b(register_module("b", torch::nn::Linear(6, 4))) {}
+  at::Tensor forward(const at::Tensor& x) { return at::cat({a(x), b(x)}, -1); }
+  torch::nn::Linear a, b;
+};
+
+// Without parts each rank would take another range of a concatenation than it is given. The sizes
+// are the same, so nothing else would notice.
+TEST(SplitPlan, RefusesAConcatenationOfSlicesWithoutParts) {
+  const InDouble in_double;
+  using namespace torch::nn;
+  const auto joined = [](bool normed) {
+    return seeded(5, [&] {
+      nn::Layers net;
+      net.add("two", std::make_shared<TwoColumnsImpl>());
+      if (normed) net.add("norm", BatchNorm1d(8));
+      net.add("down", Linear(8, 5));
+      return net;
+    });
+  };
+  const auto doubled = [] {
+    return seeded(5, [] {
+      nn::Layers net;
+      net.add("a", Linear(6, 4));
+      net.add("cat", [](const at::Tensor& y) { return at::cat({y, y.tanh()}, -1); });
+      net.add("down", Linear(8, 5));
+      return net;
+    });
+  };
+  const SplitRule a{"two.a", Split::Columns}, b{"two.b", Split::Columns};
+  const SplitRule once{"a", Split::Columns}, down{"down", Split::Rows};
+  const SplitRule norm{"norm", Split::Channels}, with_parts{"down", Split::Rows, {4, 4}};
+  const SplitRule norm_with_parts{"norm", Split::Channels, {4, 4}};
+  EXPECT_THAT(
+      plan_refusal([&] { return joined(false); }, {a, b, down}),
+      HasSubstr(
+          "'down' takes 8 features of 'two.a' (4) and 'two.b' (4): if they are concatenated"));
+  EXPECT_THAT(plan_refusal([&] { return joined(true); }, {a, b, norm, with_parts}),
+              HasSubstr("'norm' takes 8 features of 'two.a' (4) and 'two.b' (4)"));
+  EXPECT_THAT(plan_refusal(doubled, {once, down}), HasSubstr("'down' takes 8 features of 'a' (4)"));
+  const at::Tensor x = random({3, 6}, 1);
+  compare([&] { return joined(false); }, {a, b, with_parts}, 2, x);
+  compare([&] { return joined(true); }, {a, b, norm_with_parts, with_parts}, 2, x);
+  compare(doubled, {once, with_parts}, 2, x);
 }
 
 TEST(SplitPlan, RefusesSlicesThatNoLayerJoinsAndWholeInputOfARowLayer) {

@@ -256,6 +256,7 @@ static void add_problems_of_mesh(const Recipe::Mesh& mesh, std::vector<std::stri
   if (!shards_parameters && mesh.reshard != usual.reshard)
     refuse("reshard", "'shard' above 1 and 'shard_level' = \"parameters\"");
   if (mesh.tensor == 1 && mesh.sequence_parallel) refuse("sequence_parallel", "'tensor' above 1");
+  if (mesh.tensor == 1 && !mesh.split_layers.empty()) refuse("split_layers", "'tensor' above 1");
   if (!shards && mesh.offload) refuse("offload", "'shard' above 1 and a 'shard_level' above none");
   if (mesh.bucket.empty()) return;
   if (mesh.parts() == 1) refuse("bucket", "'replicate' or 'shard' above 1");
