@@ -162,9 +162,16 @@ TEST_F(TrainSplitLayers, KeysThatTheSplitDoesNotHaveAreRefused) {
   EXPECT_THAT(refusal({"--mesh", "tensor=2", "--checkpoint", "net1", "--split-recomputed", "true"}),
               HasSubstr("'split_recomputed' in [pipeline] divides the inputs of a transformer's"));
   EXPECT_THAT(refusal({"--mesh", "tensor=9"}), HasSubstr("9"));
-  EXPECT_THAT(refusal_of({"train", "two_linears.toml", "--tokens", "none", "--model", "llama",
-                          "--data.name", "tokens", "--heads", "2", "--layers", "1", "--mesh",
-                          "tensor=2", "--split-layers", "a rows"}),
+  EXPECT_THAT(refusal_of({"train",          "two_linears.toml",
+                          "--model",        "llama",
+                          "--data.name",    "tokens",
+                          "--tokens",       "none",
+                          "--count",        "0",
+                          "--loss",         "token_cross_entropy",
+                          "--heads",        "2",
+                          "--layers",       "1",
+                          "--mesh",         "tensor=2",
+                          "--split-layers", "a rows"}),
               HasSubstr("'split_layers' in [mesh] is not for transformers"));
 }
 

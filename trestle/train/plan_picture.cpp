@@ -103,9 +103,8 @@ class PlanPicture {
     step->input = slices_in ? Layout::Features : Layout::Whole;
     step->output = sums ? Layout::Terms : Layout::Features;
     if (found->backward != "nothing")
-      step->before.backward = {{Kind::AllReduce,
-                                text(found->backward, ", the input's gradient",
-                                     is_first ? ", which data have not" : "")}};
+      step->before.backward = {{Kind::AllReduce, text(found->backward, ", the input's gradient",
+                                                      is_first ? ", which data have not" : "")}};
     if (found->forward != "nothing")
       step->after.forward = {{sums ? Kind::AllReduce : Kind::AllGather,
                               found->forward + (sums ? ": the sum" : ": all features")}};
