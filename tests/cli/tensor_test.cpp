@@ -177,9 +177,6 @@ TEST_F(TrainTensor, RefusesMeshesThatDoNotFit) {
   EXPECT_THAT(refused({"--mesh", "tensors=2"}), HasSubstr("did you mean 'tensor'?"));
   EXPECT_THAT(refused({"--mesh", "tensor=2", "--adapter-rank", "2", "--adapter-targets", "q_proj"}),
               HasSubstr("a model with adapters cannot be split over tensor ranks"));
-  const Finished unet = run({"train", "small.toml", "--mesh", "tensor=2"});
-  EXPECT_EQ(unet.code, 2);
-  EXPECT_THAT(unet.err, HasSubstr("splits the layers of transformers, and the model is 'unet'"));
 }
 
 // The weights of a rank, its activations and its slice of the scores.

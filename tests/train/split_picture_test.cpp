@@ -75,7 +75,7 @@ TEST(SplitPictureOfRecipe, HoldsTheBytesOfEachRanksModel) {
     }
 }
 
-TEST(SplitPictureOfRecipe, OfAPlanHoldsTheBytesOfEachRanksModel) {
+TEST(SplitPictureOfRecipe, HoldsTheBytesOfEachRanksModelAlsoByAPlan) {
   for (const char* name : {"unet", "unet3d", "resnet18_flat", "resnet50", "toy", "mlp"})
     for (const int ranks : {1, 2, 3}) {
       const auto recipe = recipe::parse_recipe(

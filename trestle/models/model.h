@@ -49,9 +49,9 @@ using OwnModels = std::map<std::string, MakeModel>;
 // for an option that the model does not have.
 nn::Layers make_model(const ModelOptions& options);
 
-// The plan of tensor parallelism that the model comes with (tensor_parallel/split_plan.h); none for a
-// transformer, which ModelOptions::tensor splits when it is made. Throws UsageError for a name that
-// make_model() does not know.
+// The plan of tensor parallelism that the model comes with (tensor_parallel/split_plan.h); none for
+// a transformer, which ModelOptions::tensor splits when it is made. Throws UsageError for a name
+// that make_model() does not know.
 std::vector<tensor_parallel::SplitRule> split_plan(const ModelOptions& options);
 
 std::vector<std::string> model_names();

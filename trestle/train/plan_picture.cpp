@@ -25,8 +25,8 @@ class PlanPicture {
   PlanPicture(const recipe::Recipe& recipe, const models::OwnModels& own)
       : recipe_(recipe), own_(own), ranks_(static_cast<int>(recipe.mesh.tensor)) {
     for (int rank = 0; rank < ranks_; ++rank) read(rank);
-    for (Picture::Section& section : sections_)
-      for (Picture::Step& step : section.steps) finish(section.name, &step);
+    for (std::size_t i = 0; i < sections_.size(); ++i)
+      for (Picture::Step& step : sections_[i].steps) finish(sections_[i].name, i == 0, &step);
   }
 
   Picture take() && {
@@ -91,7 +91,7 @@ class PlanPicture {
   }
 
   // Names, layouts and messages come from the rule that split the module.
-  void finish(const std::string& layer, Picture::Step* step) {
+  void finish(const std::string& layer, bool is_first, Picture::Step* step) {
     const std::string name = step->name.empty() ? layer : layer + "." + step->name;
     if (step->name.empty()) step->name = layer;
     const auto found = std::ranges::find(plan_.layers, name, &SplitLayer::name);
@@ -103,7 +103,8 @@ class PlanPicture {
     step->input = slices_in ? Layout::Features : Layout::Whole;
     step->output = sums ? Layout::Terms : Layout::Features;
     if (found->backward != "nothing")
-      step->before.backward = {{Kind::AllReduce, found->backward + ", the input's gradient"}};
+      step->before.backward = {{Kind::AllReduce, text(found->backward, ", the input's gradient",
+                                                      is_first ? ", which data have not" : "")}};
     if (found->forward != "nothing")
       step->after.forward = {{sums ? Kind::AllReduce : Kind::AllGather,
                               found->forward + (sums ? ": the sum" : ": all features")}};

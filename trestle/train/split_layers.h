@@ -16,8 +16,9 @@ void check_split_of_layers(const recipe::Recipe& recipe);
 
 // Splits the layers of `model` over the ranks, by 'split_layers' of [mesh]; without it by the plan
 // that a model of trestle comes with. It leaves a model alone that is split already: a transformer,
-// and a program's own model that split itself over ModelOptions::tensor. All ranks call it; one rank
-// alone changes nothing. Throws UsageError as tensor_parallel::split(), and where there is no plan.
+// and a program's own model that split itself over ModelOptions::tensor. All ranks call it; one
+// rank alone changes nothing. Throws UsageError as tensor_parallel::split(), and where there is no
+// plan.
 tensor_parallel::SplitPlan split_layers(const recipe::Recipe& recipe, const nn::Layers& model,
                                         const models::ModelOptions& options,
                                         const models::OwnModels& own,

@@ -7,9 +7,10 @@
 // Not installed.
 namespace trestle::train {
 
-// The split of a recipe's model over the ranks of 'tensor' in [mesh], for to_svg_split(). Of a
-// transformer the embedding, the first block, the last norm and the head: no weight is drawn or
-// read. Of another model every layer (plan_picture.h). With one rank everything is whole.
+// The split of a recipe's model over the ranks of 'tensor' in [mesh], for to_svg_split(). A
+// transformer is drawn by its embedding, its first block, its last norm and its head, and no weight
+// is made or read. Another model is drawn layer by layer (plan_picture.h). With one rank everything
+// is whole.
 //
 // Throws UsageError for more than view::most_split_ranks ranks, and as make_model() for layers that
 // the ranks cannot share.
