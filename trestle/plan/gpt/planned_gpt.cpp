@@ -259,7 +259,7 @@ StrategyCosts PlannedGpt::costs(const Strategy& strategy, std::int64_t micro_bat
     costs.costs.stages.push_back(stage);
     costs.tensor_messages.push_back(n * (pass.forward_messages + pass.backward_messages));
     costs.data_messages.push_back(n * (data.forward + data.backward) + data.reduce + data.update);
-    costs.update_messages = std::max(costs.update_messages, data.update);
+    costs.update_messages.push_back(data.update);
   }
   // Each tensor rank sends its share between nodes, and the receivers gather it.
   const Reach reach = reach_of_stages(strategy, machine_);

@@ -45,6 +45,7 @@ struct TransformerTimes {
   Figure head_efficiency;    // the share of the peak that the head's product reaches
   Figure step_seconds;       // of each step, whatever its size
   Figure tensor_floor;       // seconds more of layer_floor on a layer that ranks split
+  Figure spread;             // nine of ten known steps differ by at most this share
   Figure optimizer_bytes;    // that a step of Adam reads and writes for each parameter
 };
 

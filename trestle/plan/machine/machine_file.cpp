@@ -56,6 +56,7 @@ const std::vector<MachineField>& machine_fields() {
        1e3},
       {"transformer", "tensor_floor", [](M& m) -> Figure& { return m.transformer.tensor_floor; }, 0,
        1e3},
+      {"transformer", "spread", [](M& m) -> Figure& { return m.transformer.spread; }, 0, 1},
       {"transformer", "optimizer_bytes",
        [](M& m) -> Figure& { return m.transformer.optimizer_bytes; }, 0, 1e4},
       {"inside", "bandwidth", [](M& m) -> Figure& { return m.inside.bandwidth; }, 1, huge,

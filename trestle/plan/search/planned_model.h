@@ -23,7 +23,7 @@ struct StrategyCosts {
   // and for those of its data group. They are parts of the times in `costs`.
   std::vector<double> tensor_messages = {};
   std::vector<double> data_messages = {};
-  double update_messages = 0;  // the part of the latter that follows the optimizer's step
+  std::vector<double> update_messages = {};  // the part of the latter after the optimizer's step
 };
 
 // A model as a search uses it, which lists strategies and calls these functions for their rules,

@@ -49,13 +49,16 @@ StepPrediction predict_step(const schedule::Schedule& table, int chunks,
     prediction.seconds -= fill * (1 - 1.0 / chunks);
   }
   prediction.slowest_stage = static_cast<int>(slowest);
-  const double inside = costs.tensor_messages.empty() ? 0 : costs.tensor_messages[slowest];
-  const double data = costs.data_messages.empty() ? 0 : costs.data_messages[slowest];
+  const auto of_slowest = [slowest](const std::vector<double>& seconds) {
+    return seconds.empty() ? 0 : seconds[slowest];
+  };
+  const double inside = of_slowest(costs.tensor_messages), data = of_slowest(costs.data_messages);
+  const double update = of_slowest(costs.update_messages);
   // The data group's `reduce` and its part of `step` are outside of F and B.
-  const double outside = stages[slowest].reduce;
+  const double beside_passes = data - stages[slowest].reduce - update;
   prediction.exposed = inside + data;
-  prediction.compute = busy - inside - std::max(data - outside - costs.update_messages, 0.0);
-  prediction.optimizer = stages[slowest].norm + stages[slowest].step - costs.update_messages;
+  prediction.compute = busy - inside - std::max(beside_passes, 0.0);
+  prediction.optimizer = stages[slowest].norm + stages[slowest].step - update;
   prediction.bubble = std::max(
       prediction.seconds - prediction.compute - prediction.exposed - prediction.optimizer, 0.0);
   return prediction;

@@ -110,6 +110,10 @@ Kept parse_kept(const std::vector<std::string>& words) {
   return kept;
 }
 
+bool describes_run(const Kept& kept) {
+  return kept.tensor && (kept.pipeline || kept.data) && kept.micro_batch && kept.recompute;
+}
+
 std::string to_string(const Kept& kept) {
   std::vector<std::string> words;
   const auto add = [&](const char* key, const auto& value) {
