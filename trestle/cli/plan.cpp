@@ -10,6 +10,7 @@
 #include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/cli/plan_recipe.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/plan/gpt/planned_gpt.h"
 #include "trestle/plan/search/plan_report.h"
@@ -19,15 +20,14 @@ namespace trestle::cli {
 namespace {
 
 struct PlanArguments {
-  std::string gpt, machine = "a100-8-per-node", goal = "time", memory;
+  std::string recipe, gpt, machine = "a100-8-per-node", goal = "time", memory, out;
+  Overwrite overwrite = Overwrite::Refuse;
   std::vector<std::string> keep;
   std::int64_t devices = 0, batch = 0, top = 5;
   bool json = false;
 };
 
-int perform_plan(const PlanArguments& arguments) {
-  const plan::GptModel gpt = plan::parse_gpt(arguments.gpt);
-  const plan::Machine machine = plan::read_machine(arguments.machine);
+plan::PlanRequest request_of(const PlanArguments& arguments) {
   plan::PlanRequest request{.devices = static_cast<int>(arguments.devices),
                             .batch = arguments.batch,
                             .goal = plan::parse_goal(arguments.goal),
@@ -35,6 +35,17 @@ int perform_plan(const PlanArguments& arguments) {
                             .top = static_cast<int>(arguments.top)};
   if (!arguments.memory.empty())
     request.memory = static_cast<double>(parse_bytes(arguments.memory));
+  return request;
+}
+
+int plan_gpt(const PlanArguments& arguments) {
+  if (arguments.devices == 0 || arguments.batch == 0)
+    throw UsageError(text("--gpt needs ", arguments.devices == 0 ? "--devices" : "--batch"),
+                     {.hint = "For example: trestle plan --gpt layers=24,hidden=2048,heads=16,"
+                              "sequence=1024,vocabulary=51200 --devices 8 --batch 64."});
+  const plan::GptModel gpt = plan::parse_gpt(arguments.gpt);
+  const plan::Machine machine = plan::read_machine(arguments.machine);
+  const plan::PlanRequest request = request_of(arguments);
   const plan::PlannedGpt model(gpt, machine);
   const plan::PlanResult result = plan::find_plans(model, machine, request);
   const plan::ReportOf report{model, machine, request, result};
@@ -45,29 +56,49 @@ int perform_plan(const PlanArguments& arguments) {
   return 0;
 }
 
+int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOptions& options) {
+  if (arguments.recipe.empty() == arguments.gpt.empty())
+    throw UsageError(arguments.gpt.empty() ? "plan needs a model: a recipe, or a GPT by its sizes"
+                                           : "plan takes a recipe or --gpt, not both",
+                     {.hint = "For example: trestle plan recipes/unet_quick.toml --devices 4."});
+  if (!arguments.gpt.empty()) {
+    refuse_without_effect(verb, {"--out", "--overwrite"}, "with --gpt");
+    return plan_gpt(arguments);
+  }
+  refuse_without_effect(verb, {"--machine"}, "with a recipe, whose layers are measured here");
+  need_file(arguments.recipe, "RECIPE");
+  need_folder_for(arguments.out, "--out");
+  return plan_recipe({.recipe = arguments.recipe,
+                      .request = request_of(arguments),
+                      .out = arguments.out,
+                      .overwrite = arguments.overwrite,
+                      .json = arguments.json},
+                     options);
+}
+
 }  // namespace
 
-void add_plan(Verb app) {
+void add_plan(Verb app, const RunOptions& options) {
   Verb verb = app.add_verb("plan", "Find the best way to train a model on many devices, on paper");
   auto arguments = std::make_shared<PlanArguments>();
   constexpr std::int64_t most = 1 << 20;
+  verb.add("recipe", arguments->recipe,
+           "A recipe: its layers are measured here, and its strategies are simulated")
+      .type("RECIPE");
   verb.add("--gpt", arguments->gpt,
            "A GPT by its sizes: layers=,hidden=,heads=,sequence=,vocabulary=, and tied=no for a "
-           "head with a table of its own")
-      .required()
+           "head with a table of its own; nothing is measured")
       .type("SIZES");
   verb.add("--machine", arguments->machine,
            "A machine's figures: a name in machines/ or a TOML file (default: a100-8-per-node)")
       .type("MACHINE");
   verb.add_number(
           "--devices", {1, most}, [arguments](std::int64_t n) { arguments->devices = n; },
-          "The number of devices")
-      .required()
+          "The number of devices (default: those of the recipe)")
       .type("N");
   verb.add_number(
           "--batch", {1, 1 << 30}, [arguments](std::int64_t n) { arguments->batch = n; },
-          "Examples of a step, of all replicas together")
-      .required()
+          "Examples of a step, of all replicas together (default: the recipe's)")
       .type("N");
   verb.add("--keep", arguments->keep,
            "Search only strategies with these: tensor=, pipeline=, data=, level= (of ZeRO), "
@@ -87,19 +118,23 @@ void add_plan(Verb app) {
           "--top", {1, 1000}, [arguments](std::int64_t n) { arguments->top = n; },
           "How many plans are printed (default: 5)")
       .type("K");
+  verb.add("--out", arguments->out, "Write the best plan of a recipe as a recipe that runs")
+      .type("FILE");
+  add_overwrite_flag(verb, arguments->overwrite);
   verb.add_switch("--json", arguments->json, "Print one JSON object");
   verb.footer(
-      examples({"trestle plan --gpt layers=48,hidden=8192,heads=64,sequence=2048,vocabulary=51200 "
+      examples({"trestle plan recipes/unet_quick.toml --devices 4 --memory 256MiB --out best.toml",
+                "trestle plan --gpt layers=48,hidden=8192,heads=64,sequence=2048,vocabulary=51200 "
                 "--devices 512 --batch 1536",
                 "trestle plan --gpt layers=48,hidden=8192,heads=64,sequence=2048,vocabulary=51200 "
                 "--devices 512 --batch 1536 --keep "
                 "tensor=8,pipeline=2,micro_batch=4,recompute=all --json",
                 "trestle plan --gpt layers=32,hidden=4096,heads=32,sequence=2048,vocabulary=32000 "
                 "--devices 8 --batch 64 --memory 24GiB"}) +
-      "\nNothing runs: times are simulated from the machine's figures, bytes are formulas. See "
-      "docs/plan.md.\n" +
+      "\nNo step runs: times are simulated, from measured layers of a recipe or from the machine's "
+      "figures. See docs/plan.md.\n" +
       exit_codes());
-  verb.action([arguments] { return perform_plan(*arguments); });
+  verb.action([verb, arguments, &options] { return perform_plan(verb, *arguments, options); });
 }
 
 }  // namespace trestle::cli

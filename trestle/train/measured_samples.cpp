@@ -51,7 +51,7 @@ double places_of(at::IntArrayRef sizes) {
   return static_cast<double>(sizes[0] * c10::multiply_integers(sizes.slice(2)));
 }
 
-bool is_large(const at::Tensor& example) {
+bool is_large_sample(const at::Tensor& example) {
   if (example.dim() == 4) return places_of(example.sizes()) > 2 * large_area;
   return example.dim() == 5 && example.size(4) >= 2 * more_columns &&
          places_of(example.sizes()) > large_volume;
@@ -74,7 +74,7 @@ MeasuredSamples::MeasuredSamples(const recipe::Recipe& recipe, const nn::Layers&
 }
 
 plan::LayerProfile MeasuredSamples::profile(const at::Tensor& example, std::int64_t count) const {
-  if (is_large(example)) {
+  if (is_large_sample(example)) {
     try {
       return by_places(example, count);
     } catch (const c10::Error& error) {

@@ -164,6 +164,15 @@ std::string PlannedGpt::flops_formula() const {
   return "72 B L s h^2 (1 + s / (6 h) + V / (12 L h))";
 }
 
+std::string PlannedGpt::sources(const Machine& machine) const {
+  return text(
+      "Times are simulated, bytes are a formula's, both assumed for this machine: constants ",
+      machine.transformer.matrix_efficiency.from, "; between nodes ",
+      format_bandwidth(machine.between.bandwidth.value), ", ",
+      to_string(machine.between.bandwidth.origin), ". The range: ", machine.transformer.spread.from,
+      ". MFU is ", flops_formula(), " over step x devices x peak.");
+}
+
 std::vector<BrokenRule> PlannedGpt::broken_rules(const Strategy& strategy) const {
   std::vector<BrokenRule> broken;
   const int t = strategy.tensor;

@@ -36,6 +36,7 @@ class PlannedGpt : public PlannedModel {
   std::int64_t tokens() const override { return model_.sequence; }
   double flops(std::int64_t batch) const override;
   std::string flops_formula() const override;
+  std::string sources(const Machine& machine) const override;
   bool splits_tokens() const override { return true; }
 
   // heads, vocabulary and tokens divide over the tensor ranks, and these divide a node.

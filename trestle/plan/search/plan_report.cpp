@@ -92,14 +92,17 @@ std::string head_text(const ReportOf& report) {
 
 void add_table(const ReportOf& report, int columns, std::ostringstream& out) {
   const bool money = report.machine.price_per_hour.has_value();
-  out << " #" << right("step", 10) << right("tokens/s", 11) << right("MFU", 6) << right("peak", 11)
-      << right("free", 11) << right("compute", 10) << right("messages", 10) << right("bubble", 9)
-      << right("update", 9) << (money ? right("price", 9) : "") << "\n";
+  const bool mfu = report.machine.peak.value > 0;
+  out << " #" << right("step", 10)
+      << right(report.model.tokens() > 1 ? "tokens/s" : "samples/s", 11)
+      << (mfu ? right("MFU", 6) : "") << right("peak", 11) << right("free", 11)
+      << right("compute", 10) << right("messages", 10) << right("bubble", 9) << right("update", 9)
+      << (money ? right("price", 9) : "") << "\n";
   int number = 0;
   for (const Plan& plan : report.result.best) {
     out << right(text(++number), 2) << right(format_duration(plan.step.seconds), 10)
         << right(format_count(std::llround(tokens_per_second(report, plan))), 11)
-        << right(percent(plan.mfu), 6) << right(bytes_text(plan.worst.total()), 11)
+        << (mfu ? right(percent(plan.mfu), 6) : "") << right(bytes_text(plan.worst.total()), 11)
         << right(bytes_text(plan.headroom), 11) << right(format_duration(plan.step.compute), 10)
         << right(format_duration(plan.step.exposed), 10)
         << right(format_duration(plan.step.bubble), 9)
@@ -270,17 +273,7 @@ std::string plan_report(const ReportOf& report, int columns) {
                      " cannot be better than the last above"),
                 columns, 2)
       << "\n";
-  out << wrapped(text("Times are simulated, bytes are a formula's, both assumed for this machine: "
-                      "constants ",
-                      report.machine.transformer.matrix_efficiency.from,
-                      "; between "
-                      "nodes ",
-                      format_bandwidth(report.machine.between.bandwidth.value), ", ",
-                      to_string(report.machine.between.bandwidth.origin),
-                      ". The range: ", report.machine.transformer.spread.from, ". MFU is ",
-                      report.model.flops_formula(), " over step x devices x peak."),
-                 columns, 0)
-      << "\n";
+  out << wrapped(report.model.sources(report.machine), columns, 0) << "\n";
   return out.str();
 }
 

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "trestle/plan/machine/machine.h"
 #include "trestle/plan/search/ledger.h"
 #include "trestle/plan/search/strategy.h"
+#include "trestle/schedule/schedule.h"
 #include "trestle/simulate/costs.h"
 
 namespace trestle::plan {
@@ -24,6 +27,9 @@ struct StrategyCosts {
   std::vector<double> tensor_messages = {};
   std::vector<double> data_messages = {};
   std::vector<double> update_messages = {};  // the part of the latter after the optimizer's step
+  // Lowered, with its optimizer's steps. Nothing: table_of() of the strategy (step_prediction.h),
+  // which strategies share.
+  std::optional<schedule::Schedule> table = {};
 };
 
 // A model as a search uses it, which lists strategies and calls these functions for their rules,
@@ -38,6 +44,8 @@ class PlannedModel {
   // FLOPs of a step of `batch` examples, without recomputation, and their formula.
   virtual double flops(std::int64_t batch) const = 0;
   virtual std::string flops_formula() const = 0;
+  // A sentence on the origin of times and bytes.
+  virtual std::string sources(const Machine& machine) const = 0;
   virtual bool splits_tokens() const { return false; }  // Strategy::sequence_parallel
 
   // The model's own rules that the strategy breaks. search.h has those that hold for any model.

@@ -167,15 +167,18 @@ class StrategySearch {
 
   Plan simulated(const Candidate& candidate) {
     const Strategy& strategy = candidate.strategy;
+    const StrategyCosts costs = model_.costs(strategy, candidate.micro_batches);
+    own_tables_ += costs.table ? 1 : 0;
     Plan plan{.strategy = strategy,
               .micro_batches = candidate.micro_batches,
-              .step = predict_step(table_for(candidate), strategy.chunks,
-                                   model_.costs(strategy, candidate.micro_batches)),
+              .step = predict_step(costs.table ? *costs.table : table_for(candidate),
+                                   strategy.chunks, costs),
               .worst = candidate.worst};
     plan.samples_per_second = static_cast<double>(request_.batch) / plan.step.seconds;
     plan.headroom = result_.available - candidate.worst.total();
-    plan.mfu = model_.flops(request_.batch) /
-               (plan.step.seconds * strategy.devices() * machine_.peak.value);
+    if (machine_.peak.value > 0)
+      plan.mfu = model_.flops(request_.batch) /
+                 (plan.step.seconds * strategy.devices() * machine_.peak.value);
     plan.money = plan.step.seconds * price_of_second(strategy);
     return plan;
   }
@@ -201,7 +204,7 @@ class StrategySearch {
     }
     result_.bounded = result_.fitting - result_.simulated;
     for (auto& [key, plan] : best) result_.best.push_back(std::move(plan));
-    result_.tables = std::ssize(tables_);
+    result_.tables = std::ssize(tables_) + own_tables_;
   }
 
   TooLarge too_large(const Candidate& candidate) {
@@ -268,6 +271,7 @@ class StrategySearch {
   PlanResult result_;
   std::vector<Candidate> fitting_, too_large_;
   std::map<std::tuple<std::string, int, std::int64_t>, schedule::Schedule> tables_;
+  std::int64_t own_tables_ = 0;  // of costs that come with one
 };
 
 }  // namespace

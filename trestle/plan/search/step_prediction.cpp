@@ -38,12 +38,13 @@ StepPrediction predict_step(const schedule::Schedule& table, int chunks,
                             const StrategyCosts& costs) {
   const auto timeline = simulate::simulate(table, costs.costs);
   StepPrediction prediction{.seconds = schedule::makespan(timeline)};
-  const double n = table.micro_batches;
   std::size_t slowest = 0;
   const auto& stages = costs.costs.stages;
   for (std::size_t s = 1; s < stages.size(); ++s)
     if (pass_seconds(stages[s]) > pass_seconds(stages[slowest])) slowest = s;
-  const double busy = n * pass_seconds(stages[slowest]);
+  // Recomputed forwards count too.
+  const double busy =
+      schedule::busy(timeline)[static_cast<std::size_t>(timeline.rank_of_stage.at(slowest))];
   if (chunks > 1) {
     const double fill = std::max(prediction.seconds - busy - tail_seconds(costs.costs), 0.0);
     prediction.seconds -= fill * (1 - 1.0 / chunks);

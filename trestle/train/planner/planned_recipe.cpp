@@ -53,6 +53,11 @@ recipe::Recipe PlannedRecipe::recipe_of(const Strategy& strategy) const {
   recipe::Recipe recipe = recipe_;
   auto& mesh = recipe.mesh;
   const bool over_ranks = strategy.data > 1 || strategy.tensor > 1;
+  if (devices_.device.torch.is_privateuseone()) {
+    const Bytes budget = devices_.device.budget;
+    recipe.devices.use = text("virtual:", strategy.devices(),
+                              budget > 0 ? text("x", budget >> 20, "MiB") : std::string());
+  }
   mesh.pipeline = over_ranks ? strategy.pipeline : 0;
   (strategy.level == 0 ? mesh.replicate : mesh.shard) = strategy.data;
   if (strategy.level > 0 && strategy.data > 1) mesh.shard_level = level_words[strategy.level];
@@ -106,22 +111,30 @@ std::int64_t PlannedRecipe::layers() const {
   return static_cast<std::int64_t>(variant({}).layers->model().size());
 }
 
-std::int64_t PlannedRecipe::batch() const { return recipe_.train.batch; }
-
 std::int64_t PlannedRecipe::tokens() const {
   return std::max<std::int64_t>(tokens_of_example(recipe_), 1);
 }
 
-double PlannedRecipe::flops_per_step() const {
-  return flops_per_token(recipe_) * static_cast<double>(batch() * tokens_of_example(recipe_));
+double PlannedRecipe::flops(std::int64_t batch) const {
+  return flops_per_token(recipe_) * static_cast<double>(batch * tokens_of_example(recipe_));
 }
 
 std::string PlannedRecipe::flops_formula() const {
-  return is_transformer(recipe_) ? "6 N + 12 L H Q T for each token (Chowdhery et al. 2022)" : "";
+  return "6 N + 12 L H Q T for each token (Chowdhery et al. 2022)";
+}
+
+bool PlannedRecipe::splits_tokens() const { return is_transformer(recipe_); }
+
+std::string PlannedRecipe::sources(const plan::Machine& machine) const {
+  return text("Steps are simulated from layers that were measured on this machine alone, on one ",
+              "core for each device, and extrapolated; so are the bytes. Messages are those of ",
+              devices_.count, " ranks that are threads here. The range is ",
+              to_string(machine.transformer.spread.origin), ": ", machine.transformer.spread.from,
+              ".");
 }
 
 std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) const {
-  if (strategy.chunks > 1) return {{"schedule", "interleaved schedules are not implemented yet"}};
+  if (strategy.chunks > 1) return {{"schedule", "trestle runs no interleaved schedule"}};
   if (strategy.recompute == BlockRecompute::Selective && !is_transformer(recipe_))
     return {{"recompute", "only a transformer recomputes its attention alone"}};
   if (strategy.sequence_parallel && !is_transformer(recipe_))
@@ -136,7 +149,7 @@ std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) co
   return {};
 }
 
-std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy) const {
+std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy, std::int64_t) const {
   const Cut cut = cut_of(strategy);
   const UserParts& own = hooks_.user_parts;
   const StepOnPaper paper = step_on_paper(cut.recipe, cut.costs, cut.balance, own, devices_.times);
@@ -163,7 +176,7 @@ std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy) const
   return ledgers;
 }
 
-plan::StrategyCosts PlannedRecipe::costs(const Strategy& strategy) const {
+plan::StrategyCosts PlannedRecipe::costs(const Strategy& strategy, std::int64_t) const {
   const Cut cut = cut_of(strategy);
   const UserParts& own = hooks_.user_parts;
   StepOnPaper paper = step_on_paper(cut.recipe, cut.costs, cut.balance, own, devices_.times);
@@ -171,6 +184,7 @@ plan::StrategyCosts PlannedRecipe::costs(const Strategy& strategy) const {
   silent.optimizer_seconds_per_byte = devices_.times.optimizer_seconds_per_byte;
   const StepOnPaper without = step_on_paper(cut.recipe, cut.costs, cut.balance, own, silent);
   plan::StrategyCosts costs{.costs = std::move(paper.costs)};
+  costs.table = schedule::add_optimizer_steps(std::move(paper.table));
   const auto run = [&](const simulate::StageCost& cost) {
     return static_cast<double>(cut.costs.sizes.micro_batches) * (cost.forward + cost.backward) +
            cost.unshard + cost.reduce;

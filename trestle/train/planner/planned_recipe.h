@@ -27,8 +27,8 @@ struct PlannedDevices {
 // predicts.
 //
 //   PlannedRecipe model(recipe, hooks, {.device = virtual_devices(1, 512_MiB)[0], .count = 4});
-//   const auto found = plan::search(model, {.devices = 4, .memory = 512_MiB});
-//   recipe::Recipe best = model.recipe_of(found.ranked.at(0).strategy);
+//   const auto found = plan::find_plans(model, machine, {.devices = 4, .batch = model.batch()});
+//   recipe::Recipe best = model.recipe_of(found.best.at(0).strategy);
 //
 // Recomputation is that of a recipe's `recompute` for a model of any kind, and `checkpoint` for a
 // transformer, which can recompute its attention alone.
@@ -43,13 +43,19 @@ class PlannedRecipe final : public plan::PlannedModel {
 
   std::string name() const override;
   std::int64_t layers() const override;
-  std::int64_t batch() const override;
   std::int64_t tokens() const override;
-  double flops_per_step() const override;
+  double flops(std::int64_t batch) const override;
   std::string flops_formula() const override;
+  std::string sources(const plan::Machine& machine) const override;
+  bool splits_tokens() const override;
   std::vector<plan::BrokenRule> broken_rules(const plan::Strategy& strategy) const override;
-  std::vector<plan::Ledger> ledgers(const plan::Strategy& strategy) const override;
-  plan::StrategyCosts costs(const plan::Strategy& strategy) const override;
+  // The bytes beyond parameters, gradients and the optimizer's state stand under activations.
+  std::vector<plan::Ledger> ledgers(const plan::Strategy& strategy,
+                                    std::int64_t micro_batches) const override;
+  plan::StrategyCosts costs(const plan::Strategy& strategy,
+                            std::int64_t micro_batches) const override;
+
+  std::int64_t batch() const { return recipe_.train.batch; }
 
  private:
   // A model that `tensor` ranks split, or why they cannot.
