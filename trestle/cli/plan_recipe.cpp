@@ -23,9 +23,8 @@ namespace {
 
 // The devices stand for those of another machine: what is measured here are the layers.
 plan::Machine machine_of(const Device& device) {
-  plan::Machine machine{
-      .name = device.torch.is_privateuseone() ? "virtual devices" : "this machine",
-      .about = "one core for each device"};
+  plan::Machine machine;
+  machine.name = device.torch.is_privateuseone() ? "virtual devices" : "this machine";
   machine.memory.value =
       device.budget > 0 ? static_cast<double>(device.budget) : std::numeric_limits<double>::max();
   machine.transformer.spread = {

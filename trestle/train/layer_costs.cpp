@@ -419,9 +419,10 @@ StepOnPaper step_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
                           const std::vector<int>& balance, const UserParts& user_parts,
                           const HostTimes& times) {
   plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);
-  StepOnPaper step{.table = lowered_table(recipe, cut.routes, costs.sizes.micro_batches,
-                                          recompute_modes(recipe, balance.size())),
-                   .costs = std::move(cut.costs)};
+  StepOnPaper step;
+  step.table = lowered_table(recipe, cut.routes, costs.sizes.micro_batches,
+                             recompute_modes(recipe, balance.size()));
+  step.costs = std::move(cut.costs);
   const auto link = link_of(recipe.mesh);
   if (!link) {
     add_times_of_host(recipe, costs, balance, times, &step.costs);

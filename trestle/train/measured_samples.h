@@ -12,7 +12,7 @@
 #include "trestle/nn/layers.h"
 #include "trestle/plan/layer_profile.h"
 #include "trestle/precision/layer_speed.h"
-#include "trestle/precision/precision.h"
+#include "trestle/precision/autocast.h"
 #include "trestle/recipe/recipe.h"
 
 // Inside of the trainer. Not installed.

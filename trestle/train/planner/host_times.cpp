@@ -35,7 +35,8 @@ double optimizer_seconds_per_byte(const recipe::Recipe& recipe) {
 }  // namespace
 
 HostTimes measure_host_times(const recipe::Recipe& recipe, int ranks) {
-  HostTimes times{.optimizer_seconds_per_byte = optimizer_seconds_per_byte(recipe)};
+  HostTimes times;
+  times.optimizer_seconds_per_byte = optimizer_seconds_per_byte(recipe);
   if (ranks < 2) return times;
   const auto measured = spawn(
       ranks, [](World& world) { return time_messages(world.group(), at::kCPU, measured_bytes); });

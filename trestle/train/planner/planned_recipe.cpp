@@ -92,7 +92,8 @@ const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy) c
 }
 
 PlannedRecipe::Cut PlannedRecipe::cut_of(const Strategy& strategy) const {
-  Cut cut{.recipe = recipe_of(strategy)};
+  Cut cut;
+  cut.recipe = recipe_of(strategy);
   const auto stages = static_cast<std::size_t>(strategy.pipeline);
   cut.costs = variant(strategy).layers->costs(cut.recipe, {stages, devices_.device});
   // Each stage has a device of its own.
