@@ -250,7 +250,10 @@ StrategyCosts PlannedGpt::costs(const Strategy& strategy, std::int64_t micro_bat
                  data.update;
     stage.reduce = data.reduce;
     const Ledger& ledger = bytes[s];
-    const auto whole = [](double amount) { return static_cast<Bytes>(amount); };
+    const auto whole = [](double amount) {
+      constexpr double most = 1e14;  // the simulator adds these up
+      return static_cast<Bytes>(std::min(amount, most));
+    };
     stage.persistent = whole(ledger.parameters + ledger.optimizer + ledger.reserved);
     stage.gradients = whole(ledger.gradients);
     stage.saved = whole(layers[s] * kept_bytes(model_, strategy));
@@ -268,7 +271,7 @@ StrategyCosts PlannedGpt::costs(const Strategy& strategy, std::int64_t micro_bat
   for (std::size_t s = 1; s < layers.size(); ++s)
     costs.costs.routes.push_back(
         {.seconds = message_seconds(machine_, bytes_of_message, reach),
-         .bytes = static_cast<Bytes>(message_bytes(model_, strategy) /
+         .bytes = static_cast<Bytes>(std::min(message_bytes(model_, strategy), 1e14) /
                                      (strategy.sequence_parallel ? strategy.tensor : 1))});
   return costs;
 }

@@ -104,9 +104,9 @@ class Listing {
       if (share % size != 0)
         refuse("micro-batch", text("a data rank's ", share, " of ", request_.batch,
                                    " examples are no multiple of ", size));
-      else if (share / size > most_micro_batches)
-        refuse("micro-batch",
-               text(share / size, " micro-batches are more than ", most_micro_batches));
+      else if (share / size * pipeline > most_cells)
+        refuse("table", text(pipeline, " stages of ", share / size, " micro-batches are more than ",
+                             most_cells, " cells of a table"));
       else
         add_variants(strategy);
     }
@@ -168,8 +168,8 @@ class Listing {
     return broken.empty();
   }
 
-  // A table of more actions has a negligible bubble; its micro-batch can be larger.
-  static constexpr std::int64_t most_micro_batches = 4096;
+  // The simulator takes seconds for such a table. A larger micro-batch has as small a bubble.
+  static constexpr std::int64_t most_cells = 1 << 19;
 
   const PlannedModel& model_;
   PlanRequest request_;

@@ -18,7 +18,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string bytes_text(double bytes) { return format_bytes(std::llround(bytes)); }
+Bytes whole_bytes(double bytes) { return std::llround(std::min(bytes, 9e18)); }
+
+std::string bytes_text(double bytes) { return format_bytes(whole_bytes(bytes)); }
 
 std::string percent(double share) { return text(std::llround(100 * share), " %"); }
 
@@ -205,9 +207,9 @@ Json strategy_json(const Strategy& strategy) {
 }
 
 Json ledger_json(const Ledger& ledger) {
-  Json json = {{"stage", ledger.stage}, {"total", std::llround(ledger.total())}};
+  Json json = {{"stage", ledger.stage}, {"total", whole_bytes(ledger.total())}};
   for (const LedgerLine& line : lines_of(ledger))
-    json[std::string(line.name)] = std::llround(line.bytes);
+    json[std::string(line.name)] = whole_bytes(line.bytes);
   return json;
 }
 
@@ -225,8 +227,8 @@ Json plan_object(const ReportOf& report, const Plan& plan) {
                {"optimizer_seconds", plan.step.optimizer},
                {"slowest_stage", plan.step.slowest_stage},
                {"mfu", plan.mfu},
-               {"peak_bytes", std::llround(plan.worst.total())},
-               {"headroom_bytes", std::llround(plan.headroom)},
+               {"peak_bytes", whole_bytes(plan.worst.total())},
+               {"headroom_bytes", whole_bytes(plan.headroom)},
                {"ledger", ledger_json(plan.worst)}};
   if (report.machine.price_per_hour) json["price_per_step"] = plan.money;
   return json;
@@ -234,7 +236,7 @@ Json plan_object(const ReportOf& report, const Plan& plan) {
 
 Json too_large_json(const ReportOf& report, const TooLarge& large) {
   Json json = {{"strategy", strategy_json(large.strategy)},
-               {"overshoot_bytes", std::llround(large.overshoot)},
+               {"overshoot_bytes", whole_bytes(large.overshoot)},
                {"least_step_seconds", large.bound},
                {"ledger", ledger_json(large.worst)},
                {"changes", Json::array()}};
