@@ -157,7 +157,7 @@ TEST(GptRules, NameWhatDoesNotDivide) {
   };
   EXPECT_EQ(rules({.tensor = 8}), std::vector<std::string>());
   EXPECT_EQ(rules({.tensor = 16}), std::vector<std::string>{"node"});
-  EXPECT_EQ(rules({.tensor = 3}), (std::vector<std::string>{"heads", "vocabulary", "node"}));
+  EXPECT_EQ(rules({.tensor = 3}), (std::vector<std::string>{"heads", "node"}));
 }
 
 TEST(GptTimes, RecomputationRepeatsTheForward) {

@@ -1,18 +1,26 @@
 #include <unistd.h>
 
-#include <charconv>
+#include <algorithm>
+#include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
+#include "trestle/base/files.h"
 #include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/plan/gpt/planned_gpt.h"
 #include "trestle/plan/search/plan_report.h"
+#include "trestle/train/run_folder/result_files.h"
+#include "trestle/view/labels.h"
+#include "trestle/view/svg.h"
+#include "trestle/view/text_grid.h"
 
 namespace trestle::cli {
 
@@ -22,10 +30,31 @@ struct PlanArguments {
   std::string gpt, machine = "a100-8-per-node", goal = "time", memory;
   std::vector<std::string> keep;
   std::int64_t devices = 0, batch = 0, top = 5;
+  std::int64_t explain = 0;  // the plan's number; 0 = none
+  std::string svg;
+  Overwrite overwrite = Overwrite::Refuse;
   bool json = false;
 };
 
+const plan::Plan& plan_number(const plan::PlanResult& result, std::int64_t number,
+                              const std::string& flag) {
+  if (number > std::ssize(result.best))
+    throw UsageError(text(flag, ": there is no plan ", number, ", only ",
+                          counted(std::ssize(result.best), "plan")),
+                     {.hint = "Raise --top, or give a smaller number."});
+  return result.best[static_cast<std::size_t>(number - 1)];
+}
+
+void check_picture(const PlanArguments& arguments) {
+  if (arguments.svg.empty()) return;
+  if (std::filesystem::path(arguments.svg).extension() != ".svg")
+    throw UsageError(text("--svg ", arguments.svg, ": the file's name must end in .svg"));
+  need_folder_for(arguments.svg, "--svg");
+  train::refuse_replacing({arguments.svg}, arguments.overwrite, "--svg");
+}
+
 int perform_plan(const PlanArguments& arguments) {
+  check_picture(arguments);
   const plan::GptModel gpt = plan::parse_gpt(arguments.gpt);
   const plan::Machine machine = plan::read_machine(arguments.machine);
   plan::PlanRequest request{.devices = static_cast<int>(arguments.devices),
@@ -38,10 +67,26 @@ int perform_plan(const PlanArguments& arguments) {
   const plan::PlannedGpt model(gpt, machine);
   const plan::PlanResult result = plan::find_plans(model, machine, request);
   const plan::ReportOf report{model, machine, request, result};
+  const int columns = columns_for_text(STDOUT_FILENO);
   if (arguments.json)
     std::cout << plan::plan_json(report) << "\n";
   else
-    std::cout << plan::plan_report(report, columns_for_text(STDOUT_FILENO));
+    std::cout << plan::plan_report(report, columns);
+  if (arguments.explain > 0 && !arguments.json) {
+    const plan::Plan& chosen = plan_number(result, arguments.explain, "--explain");
+    std::cout << "\n"
+              << arguments.explain << "  " << to_string(chosen.strategy) << "\n"
+              << plan::explained(report, chosen, columns);
+    const auto timeline = plan::timeline_of_plan(report, chosen);
+    if (view::cell_count({timeline}) <= view::most_cells)
+      std::cout << view::to_text_grid(timeline, {.columns = columns});
+  }
+  if (!arguments.svg.empty()) {
+    const plan::Plan& chosen =
+        plan_number(result, std::max<std::int64_t>(arguments.explain, 1), "--svg");
+    write_file(arguments.svg, view::to_svg({plan::timeline_of_plan(report, chosen)}));
+    if (!arguments.json) std::cout << "wrote " << arguments.svg << "\n";
+  }
   return 0;
 }
 
@@ -87,6 +132,13 @@ void add_plan(Verb app) {
           "--top", {1, 1000}, [arguments](std::int64_t n) { arguments->top = n; },
           "How many plans are printed (default: 5)")
       .type("K");
+  verb.add_number(
+          "--explain", {1, 1000}, [arguments](std::int64_t n) { arguments->explain = n; },
+          "Print the bytes of each stage and the timeline of plan N")
+      .type("N");
+  verb.add("--svg", arguments->svg, "Draw the timeline of the best plan, or of --explain N")
+      .type("FILE");
+  add_overwrite_flag(verb, arguments->overwrite);
   verb.add_switch("--json", arguments->json, "Print one JSON object");
   verb.footer(
       examples({"trestle plan --gpt layers=48,hidden=8192,heads=64,sequence=2048,vocabulary=51200 "

@@ -12,6 +12,7 @@
 #include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/simulate/simulate.h"
 
 namespace trestle::plan {
 namespace {
@@ -284,6 +285,48 @@ std::string plan_report(const ReportOf& report, int columns) {
                  columns, 0)
       << "\n";
   return out.str();
+}
+
+std::string explained(const ReportOf& report, const Plan& plan, int columns) {
+  std::ostringstream out;
+  const std::vector<Ledger> ledgers = report.model.ledgers(plan.strategy, plan.micro_batches);
+  const auto same = [](const Ledger& a, const Ledger& b) {
+    return ledger_text(a) == ledger_text(b);
+  };
+  for (std::size_t first = 0; first < ledgers.size();) {
+    std::size_t next = first + 1;
+    while (next < ledgers.size() && same(ledgers[first], ledgers[next])) ++next;
+    const std::string stages =
+        next == first + 1 ? text("stage ", first) : text("stages ", first, " to ", next - 1);
+    out << folded(text(stages, " · ", bytes_text(ledgers[first].total()), " · ",
+                       ledger_text(ledgers[first])),
+                  columns, 4)
+        << "\n";
+    first = next;
+  }
+  const StrategyCosts costs = report.model.costs(plan.strategy, plan.micro_batches);
+  const auto& slowest = costs.costs.stages.at(static_cast<std::size_t>(plan.step.slowest_stage));
+  out << folded(text("stage ", plan.step.slowest_stage, " · ", plan.micro_batches,
+                     " times forward ", format_duration(slowest.forward), " and backward ",
+                     format_duration(slowest.backward), " · reduction ",
+                     format_duration(slowest.reduce), " · update ", format_duration(slowest.step)),
+                columns, 4)
+      << "\n";
+  if (plan.strategy.chunks > 1)
+    out << wrapped(text("The timeline is that of 1f1b; the time in which it fills and drains is "
+                        "divided by ",
+                        plan.strategy.chunks, " in the table above."),
+                   columns, 2)
+        << "\n";
+  return out.str();
+}
+
+schedule::Timeline timeline_of_plan(const ReportOf& report, const Plan& plan) {
+  schedule::Timeline timeline =
+      simulate::simulate(table_of(plan.strategy, plan.micro_batches),
+                         report.model.costs(plan.strategy, plan.micro_batches).costs);
+  timeline.title = text("simulated: ", to_string(plan.strategy));
+  return timeline;
 }
 
 std::string plan_json(const ReportOf& report) {
