@@ -52,6 +52,23 @@ TEST_F(PlanVerb, NothingFitsNamesTheLeast) {
                               HasSubstr("least devices: ")));
 }
 
+TEST_F(PlanVerb, ExplainsAndDrawsAPlan) {
+  const std::vector<std::string> degrees = {
+      "--devices",           "16",        "--batch", "32",    "--keep",
+      "tensor=8,pipeline=2", "--explain", "2",       "--svg", "plan.svg"};
+  const Finished done = run(words(billions_39, degrees));
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out,
+              AllOf(HasSubstr("\n2  tensor 8 · pipeline 2"), HasSubstr("\nstage 1 · "),
+                    HasSubstr("times forward"), HasSubstr("rank 1"), HasSubstr("wrote plan.svg")));
+  EXPECT_THAT(read_file(folder_ / "plan.svg"), HasSubstr("<svg"));
+  EXPECT_EQ(run(words(billions_39, degrees)).code, 2);  // no --overwrite
+  EXPECT_THAT(
+      run(words(billions_39, {"--devices", "16", "--batch", "32", "--top", "1", "--explain", "2"}))
+          .err,
+      HasSubstr("there is no plan 2, only 1 plan"));
+}
+
 TEST_F(PlanVerb, RefusesWhatCannotBe) {
   const auto refusal = [](const std::vector<std::string>& more) {
     const Finished done = run(words(billions_39, more));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -123,6 +124,68 @@ TEST(MegatronRows, TimesOfPublishedSteps) {
   EXPECT_LE(mean, 10);
   EXPECT_LE(worst, 18);
   EXPECT_EQ(within, 17) << "the shipped 'spread' names this number";
+}
+
+// More rows, of which the sources leave a setting open. It is assumed here, not fitted.
+struct AssumedRow {
+  const char* name;
+  int heads, hidden, layers, sequence, tensor, pipeline, devices, batch, micro_batch;
+  double seconds;
+};
+
+double error_of(const AssumedRow& row, const Machine& machine) {
+  const KnownStep step{.model = {.layers = row.layers,
+                                 .hidden = row.hidden,
+                                 .heads = row.heads,
+                                 .sequence = row.sequence,
+                                 .vocabulary = 51200},
+                       .strategy = {.tensor = row.tensor,
+                                    .pipeline = row.pipeline,
+                                    .data = row.devices / row.tensor / row.pipeline,
+                                    .micro_batch = row.micro_batch,
+                                    .recompute = BlockRecompute::All},
+                       .batch = row.batch};
+  vtrain::Predictor predict;
+  const double seconds = predict(machine, step);
+  const double error = 100 * (seconds / row.seconds - 1);
+  std::cout << row.name << ": published " << row.seconds << " s, predicted " << seconds << " s, "
+            << error << " %\n";
+  return error;
+}
+
+TEST(MegatronRows, StepsWithAnAssumedSetting) {
+  const AssumedRow rows[] = {
+      // Megatron-LM's README of 2020, tensor ranks only. Assumed: one micro-batch of 16.
+      {"2020 1.2B", 15, 1920, 24, 1024, 1, 1, 1, 16, 16, 1.076},
+      {"2020 2.0B", 18, 2304, 30, 1024, 2, 1, 2, 16, 16, 1.026},
+      {"2020 4.2B", 24, 3072, 36, 1024, 4, 1, 4, 16, 16, 1.162},
+      {"2020 8.7B", 32, 4096, 42, 1024, 8, 1, 8, 16, 16, 1.343},
+      // Narayanan et al. 2021, table 2, from 153, 149 and 141 TFLOP/s. Assumed: not interleaved.
+      {"SC21 174.6B on 384", 96, 12288, 96, 2048, 8, 12, 384, 1536, 1, 76.78},
+      {"SC21 174.6B on 768", 96, 12288, 96, 2048, 8, 12, 768, 1536, 1, 39.42},
+      {"SC21 174.6B on 1536", 96, 12288, 96, 2048, 8, 12, 1536, 1536, 1, 20.83}};
+  const Machine machine = published_machine();
+  double sum = 0;
+  for (const AssumedRow& row : rows) {
+    const double error = std::abs(error_of(row, machine));
+    EXPECT_LE(error, 8);
+    sum += error;
+  }
+  EXPECT_LE(sum / std::size(rows), 5);
+}
+
+// MT-NLG's runs reach 113 to 126 TFLOP/s of a device, where the same model reaches 163 in the table
+// above: another program, on which no constant here depends. The prediction is a quarter too fast.
+TEST(MegatronRows, StepsOfMtNlgArePredictedTooFast) {
+  const AssumedRow rows[] = {
+      {"MT-NLG 530B on 2240", 128, 20480, 105, 2048, 8, 35, 2240, 1920, 1, 60.1},
+      {"MT-NLG 530B on 2800", 128, 20480, 105, 2048, 8, 35, 2800, 1920, 1, 50.2},
+      {"MT-NLG 530B on 3360", 128, 20480, 105, 2048, 8, 35, 3360, 1920, 1, 44.4}};
+  for (const AssumedRow& row : rows) {
+    const double error = error_of(row, published_machine());
+    EXPECT_LT(error, -20);
+    EXPECT_GT(error, -32);
+  }
 }
 
 // They ran on devices of 80 GB.

@@ -44,7 +44,7 @@ TEST(GptModels, RefuseWhatIsNone) {
   EXPECT_THAT(refusal_of_gpt("layers=24"), HasSubstr("no hidden, no heads"));
   EXPECT_THAT(refusal_of_gpt("layer=24"), HasSubstr("did you mean 'layers'"));
   EXPECT_THAT(refusal_of_gpt("layers"), HasSubstr("'layers' is not key=value"));
-  EXPECT_THAT(refusal_of_gpt("layers=0"), HasSubstr("layers=0"));
+  EXPECT_THAT(refusal_of_gpt("layers=0"), HasSubstr("layers is a whole number from 1 to 4096"));
   EXPECT_THAT(refusal_of_gpt("layers=2,layers=2"), HasSubstr("twice"));
   EXPECT_THAT(refusal_of_gpt("layers=2,hidden=10,heads=3,sequence=1,vocabulary=1"),
               HasSubstr("3 heads do not divide"));
@@ -157,7 +157,7 @@ TEST(GptRules, NameWhatDoesNotDivide) {
   };
   EXPECT_EQ(rules({.tensor = 8}), std::vector<std::string>());
   EXPECT_EQ(rules({.tensor = 16}), std::vector<std::string>{"node"});
-  EXPECT_EQ(rules({.tensor = 3}), (std::vector<std::string>{"heads", "vocabulary", "node"}));
+  EXPECT_EQ(rules({.tensor = 3}), (std::vector<std::string>{"heads", "node"}));
 }
 
 TEST(GptTimes, RecomputationRepeatsTheForward) {

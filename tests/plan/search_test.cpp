@@ -5,14 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cstdlib>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "tests/plan/vtrain.h"
 #include "trestle/base/error.h"
+#include "trestle/base/files.h"
 #include "trestle/plan/gpt/planned_gpt.h"
 #include "trestle/plan/search/plan_report.h"
+#include "trestle/view/curve.h"
 
 namespace trestle::plan {
 namespace {
@@ -246,6 +248,31 @@ TEST(Search, A175BillionModelOn1024DevicesTakesSeconds) {
   EXPECT_GT(result.listed, 1000);
   EXPECT_FALSE(result.best.empty());
   EXPECT_LT(seconds, 10);
+}
+
+// TRESTLE_UPDATE_DOCS=1 draws the picture of docs/plan.md again.
+TEST(Search, ScalingFrom64To4096Devices) {
+  view::Series tokens{.chart = "million tokens per second", .name = "best plan", .x = {}, .y = {}};
+  view::Series mfu{.chart = "MFU in percent", .name = "best plan", .x = {}, .y = {}};
+  for (int doublings = 6; doublings <= 12; ++doublings) {
+    const int devices = 1 << doublings;
+    const Plan best = plans(billions_175, {.devices = devices, .batch = 1536, .top = 1}).best.at(0);
+    tokens.x.push_back(doublings);
+    tokens.y.push_back(best.samples_per_second * 2048 / 1e6);
+    mfu.x.push_back(doublings);
+    mfu.y.push_back(100 * best.mfu);
+    std::cout << devices << " devices: " << best.step.seconds << " s, MFU " << 100 * best.mfu
+              << " %, " << to_string(best.strategy) << "\n";
+  }
+  EXPECT_TRUE(std::is_sorted(tokens.y.begin(), tokens.y.end()));
+  EXPECT_LT(mfu.y.back(), mfu.y.front());
+  const std::string picture = view::to_svg_curves(
+      {tokens, mfu},
+      {.title = "Simulated: GPT of 174.6 billion parameters, batch 1536, on 64 to 4,096 A100",
+       .x_label = "log2 of the devices"});
+  const std::string file = std::string(TRESTLE_SOURCE_DIR) + "/docs/pictures/plan_scaling.svg";
+  if (std::getenv("TRESTLE_UPDATE_DOCS") != nullptr) write_file(file, picture);
+  EXPECT_EQ(read_text_file(file), picture);
 }
 
 TEST(PlanReport, NamesEveryPartOfTheAnswer) {

@@ -131,7 +131,32 @@ TEST(VTrain, ProfileOfEachShape) {
   }
 }
 
-// For one table of the file's strategies: the fit's closed form is the simulator's time.
+// The same for longer pipelines, with equal and unequal stages.
+TEST(VTrain, ClosedFormIsTheSimulatorsTimeOfLongPipelines) {
+  Machine without = machine();
+  without.inside.bandwidth.value = without.between.bandwidth.value = 1e30;
+  without.inside.latency.value = without.between.latency.value = 0;
+  for (const char* schedule : {"1f1b", "gpipe"})
+    for (const int pipeline : {2, 5, 8, 16})
+      for (const int micro_batches : {1, 3, 8, 40}) {
+        const KnownStep step{
+            .model =
+                {.layers = 16, .hidden = 1024, .heads = 16, .sequence = 512, .vocabulary = 51200},
+            .strategy = {.tensor = 2, .pipeline = pipeline, .micro_batch = 2, .schedule = schedule},
+            .batch = 2 * micro_batches};
+        const double simulated =
+            predict_step(step.strategy, micro_batches,
+                         PlannedGpt(step.model, without).costs(step.strategy, micro_batches))
+                .seconds;
+        const double closed = pipeline_seconds(without, step);
+        const bool equal_layers = 16 % pipeline == 0;
+        EXPECT_NEAR(simulated, closed, (equal_layers ? 1e-9 : 0.05) * simulated)
+            << to_string(step.strategy) << ", " << micro_batches;
+        EXPECT_LE(simulated, closed * (1 + 1e-9)) << to_string(step.strategy);
+      }
+}
+
+// The closed form that the fit uses is the simulator's time, for all strategies of the file.
 TEST(VTrain, ClosedFormIsTheSimulatorsTime) {
   Predictor predict;
   const Machine with_messages = machine();

@@ -1,19 +1,15 @@
-#include <unistd.h>
-
-#include <charconv>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "trestle/base/error.h"
-#include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/cli/plan_output.h"
 #include "trestle/cli/plan_recipe.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/plan/gpt/planned_gpt.h"
-#include "trestle/plan/search/plan_report.h"
 
 namespace trestle::cli {
 
@@ -21,10 +17,9 @@ namespace {
 
 struct PlanArguments {
   std::string recipe, gpt, machine = "a100-8-per-node", goal = "time", memory, out;
-  Overwrite overwrite = Overwrite::Refuse;
   std::vector<std::string> keep;
   std::int64_t devices = 0, batch = 0, top = 5;
-  bool json = false;
+  PlanOutput output;
 };
 
 plan::PlanRequest request_of(const PlanArguments& arguments) {
@@ -48,21 +43,18 @@ int plan_gpt(const PlanArguments& arguments) {
   const plan::PlanRequest request = request_of(arguments);
   const plan::PlannedGpt model(gpt, machine);
   const plan::PlanResult result = plan::find_plans(model, machine, request);
-  const plan::ReportOf report{model, machine, request, result};
-  if (arguments.json)
-    std::cout << plan::plan_json(report) << "\n";
-  else
-    std::cout << plan::plan_report(report, columns_for_text(STDOUT_FILENO));
+  print_plan({model, machine, request, result}, arguments.output);
   return 0;
 }
 
 int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOptions& options) {
+  check_plan_output(arguments.output);
   if (arguments.recipe.empty() == arguments.gpt.empty())
     throw UsageError(arguments.gpt.empty() ? "plan needs a model: a recipe, or a GPT by its sizes"
                                            : "plan takes a recipe or --gpt, not both",
                      {.hint = "For example: trestle plan recipes/unet_quick.toml --devices 4."});
   if (!arguments.gpt.empty()) {
-    refuse_without_effect(verb, {"--out", "--overwrite"}, "with --gpt");
+    refuse_without_effect(verb, {"--out"}, "with --gpt");
     return plan_gpt(arguments);
   }
   refuse_without_effect(verb, {"--machine"}, "with a recipe, whose layers are measured here");
@@ -71,8 +63,7 @@ int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOpti
   return plan_recipe({.recipe = arguments.recipe,
                       .request = request_of(arguments),
                       .out = arguments.out,
-                      .overwrite = arguments.overwrite,
-                      .json = arguments.json},
+                      .output = arguments.output},
                      options);
 }
 
@@ -118,10 +109,16 @@ void add_plan(Verb app, const RunOptions& options) {
           "--top", {1, 1000}, [arguments](std::int64_t n) { arguments->top = n; },
           "How many plans are printed (default: 5)")
       .type("K");
+  verb.add_number(
+          "--explain", {1, 1000}, [arguments](std::int64_t n) { arguments->output.explain = n; },
+          "Print the bytes of each stage and the timeline of plan N")
+      .type("N");
+  verb.add("--svg", arguments->output.svg, "Draw the timeline of the best plan, or of --explain N")
+      .type("FILE");
   verb.add("--out", arguments->out, "Write the best plan of a recipe as a recipe that runs")
       .type("FILE");
-  add_overwrite_flag(verb, arguments->overwrite);
-  verb.add_switch("--json", arguments->json, "Print one JSON object");
+  add_overwrite_flag(verb, arguments->output.overwrite);
+  verb.add_switch("--json", arguments->output.json, "Print one JSON object");
   verb.footer(
       examples({"trestle plan recipes/unet_quick.toml --devices 4 --memory 256MiB --out best.toml",
                 "trestle plan --gpt layers=48,hidden=8192,heads=64,sequence=2048,vocabulary=51200 "

@@ -1,16 +1,12 @@
 #include "trestle/cli/plan_recipe.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <iostream>
 #include <limits>
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
-#include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
-#include "trestle/plan/search/plan_report.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/planner/host_times.h"
 #include "trestle/train/planner/planned_recipe.h"
@@ -46,7 +42,7 @@ void write_best(const RecipePlanArguments& arguments, const train::PlannedRecipe
                      {.hint = "Give more devices or memory."});
   const plan::Strategy& best = result.best.front().strategy;
   write_file(arguments.out, recipe::to_toml(model.recipe_of(best)));
-  if (arguments.json) return;
+  if (arguments.output.json) return;
   const bool over_ranks = best.data > 1 || best.tensor > 1;
   std::cout << "wrote " << arguments.out << "      run it: trestle train " << arguments.out
             << (over_ranks ? text(" --ranks ", best.devices()) : std::string()) << "\n";
@@ -56,7 +52,7 @@ void write_best(const RecipePlanArguments& arguments, const train::PlannedRecipe
 
 int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options) {
   if (!arguments.out.empty())
-    train::refuse_replacing({arguments.out}, arguments.overwrite, "--out");
+    train::refuse_replacing({arguments.out}, arguments.output.overwrite, "--out");
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   plan::PlanRequest request = arguments.request;
   if (request.batch > 0) recipe.train.batch = request.batch;
@@ -75,11 +71,7 @@ int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options)
   request.batch = model.batch();
   const plan::Machine machine = machine_of(device);
   const plan::PlanResult result = plan::find_plans(model, machine, request);
-  const plan::ReportOf report{model, machine, request, result};
-  if (arguments.json)
-    std::cout << plan::plan_json(report) << "\n";
-  else
-    std::cout << plan::plan_report(report, columns_for_text(STDOUT_FILENO));
+  print_plan({model, machine, request, result}, arguments.output);
   if (!arguments.out.empty()) write_best(arguments, model, result);
   return 0;
 }

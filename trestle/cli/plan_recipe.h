@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "trestle/cli/plan_output.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/plan/search/search.h"
 
@@ -13,8 +14,7 @@ struct RecipePlanArguments {
   // Its devices and batch are 0 for those of the recipe.
   plan::PlanRequest request = {};
   std::string out = {};  // the best plan's recipe; empty: none is written
-  Overwrite overwrite = Overwrite::Refuse;
-  bool json = false;
+  PlanOutput output = {};
 };
 
 // Measures the recipe's layers, prints the ranked strategies, and writes the best one's recipe.

@@ -25,7 +25,8 @@ Machine fit_times(Machine machine, const std::vector<KnownStep>& steps);
 
 // The time of a step in closed form: every stage once, the slowest stage for each further
 // micro-batch, each message between stages once in each direction, the reduction over data ranks,
-// the update. For stages without messages it is the simulator's time of 1f1b and of gpipe.
+// the update. Without messages it is the simulator's time of stages with equal numbers of
+// layers, and above it by a few percent for others.
 double pipeline_seconds(const Machine& machine, const KnownStep& step);
 
 // The machine with a KnownBlock for each shape of the steps' blocks: the time with which the sum of

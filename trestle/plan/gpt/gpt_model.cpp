@@ -16,25 +16,26 @@ namespace {
 struct GptSize {
   const char* key;
   std::int64_t GptModel::*member;
+  std::int64_t most;
 };
-constexpr std::array gpt_sizes = {
-    GptSize{"layers", &GptModel::layers}, GptSize{"hidden", &GptModel::hidden},
-    GptSize{"heads", &GptModel::heads}, GptSize{"sequence", &GptModel::sequence},
-    GptSize{"vocabulary", &GptModel::vocabulary}};
-constexpr std::int64_t largest_size = 100'000'000;
+constexpr std::array gpt_sizes = {GptSize{"layers", &GptModel::layers, 4096},
+                                  GptSize{"hidden", &GptModel::hidden, 1'000'000},
+                                  GptSize{"heads", &GptModel::heads, 1'000'000},
+                                  GptSize{"sequence", &GptModel::sequence, 100'000'000},
+                                  GptSize{"vocabulary", &GptModel::vocabulary, 100'000'000}};
 
 std::string gpt_example() {
   return "Write --gpt layers=48,hidden=8192,heads=64,sequence=2048,vocabulary=51200";
 }
 
-std::int64_t gpt_number(const std::string& key, const std::string& value) {
+std::int64_t gpt_number(const GptSize& size, const std::string& value) {
   std::int64_t number = 0;
   const auto* end = value.data() + value.size();
   const auto [at, error] = std::from_chars(value.data(), end, number);
-  if (error != std::errc() || at != end || number < 1 || number > largest_size)
-    throw UsageError(
-        text("--gpt ", key, "=", value, ": a size is a whole number from 1 to ", largest_size),
-        {.hint = gpt_example()});
+  if (error != std::errc() || at != end || number < 1 || number > size.most)
+    throw UsageError(text("--gpt ", size.key, "=", value, ": ", size.key,
+                          " is a whole number from 1 to ", size.most),
+                     {.hint = gpt_example()});
   return number;
 }
 
@@ -64,7 +65,7 @@ GptModel parse_gpt(std::string_view words) {
     bool found = false;
     for (const GptSize& size : gpt_sizes)
       if (key == size.key) {
-        model.*size.member = gpt_number(key, value);
+        model.*size.member = gpt_number(size, value);
         found = true;
       }
     if (!found) throw_unknown("size of --gpt", key, known);

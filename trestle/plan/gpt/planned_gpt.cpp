@@ -27,8 +27,9 @@ double parameters_of_block(const GptModel& model, int tensor) {
   return (12 * h * h + 7 * h) / tensor + 6 * h;
 }
 
+// Ranks may have shards of different sizes: the largest.
 double table_parameters(const GptModel& model, int tensor) {
-  return static_cast<double>(model.vocabulary * model.hidden) / tensor;
+  return static_cast<double>((model.vocabulary + tensor - 1) / tensor * model.hidden);
 }
 
 PublishedForm form_of(const Strategy& strategy, BlockRecompute recompute) {
@@ -179,11 +180,6 @@ std::vector<BrokenRule> PlannedGpt::broken_rules(const Strategy& strategy) const
   if (model_.heads % t != 0)
     broken.push_back(
         {"heads", text(model_.heads, " heads do not divide over ", t, " tensor ranks")});
-  if (model_.vocabulary % t != 0)
-    broken.push_back({"vocabulary", text(model_.vocabulary,
-                                         " rows of the vocabulary do not divide"
-                                         " over ",
-                                         t, " tensor ranks: pad it")});
   if (t > machine_.devices_per_node || machine_.devices_per_node % t != 0)
     broken.push_back({"node", text(t, " tensor ranks do not divide a node of ",
                                    machine_.devices_per_node, " devices")});
@@ -259,7 +255,10 @@ StrategyCosts PlannedGpt::costs(const Strategy& strategy, std::int64_t micro_bat
                  data.update;
     stage.reduce = data.reduce;
     const Ledger& ledger = bytes[s];
-    const auto whole = [](double amount) { return static_cast<Bytes>(amount); };
+    const auto whole = [](double amount) {
+      constexpr double most = 1e14;  // the simulator adds these up
+      return static_cast<Bytes>(std::min(amount, most));
+    };
     stage.persistent = whole(ledger.parameters + ledger.optimizer + ledger.reserved);
     stage.gradients = whole(ledger.gradients);
     stage.saved = whole(layers[s] * kept_bytes(model_, strategy));
@@ -277,7 +276,7 @@ StrategyCosts PlannedGpt::costs(const Strategy& strategy, std::int64_t micro_bat
   for (std::size_t s = 1; s < layers.size(); ++s)
     costs.costs.routes.push_back(
         {.seconds = message_seconds(machine_, bytes_of_message, reach),
-         .bytes = static_cast<Bytes>(message_bytes(model_, strategy) /
+         .bytes = static_cast<Bytes>(std::min(message_bytes(model_, strategy), 1e14) /
                                      (strategy.sequence_parallel ? strategy.tensor : 1))});
   return costs;
 }

@@ -39,7 +39,7 @@ class PlannedGpt : public PlannedModel {
   std::string sources(const Machine& machine) const override;
   bool splits_tokens() const override { return true; }
 
-  // heads, vocabulary and tokens divide over the tensor ranks, and these divide a node.
+  // Heads and tokens divide over the tensor ranks, and these divide a node.
   std::vector<BrokenRule> broken_rules(const Strategy& strategy) const override;
   std::vector<Ledger> ledgers(const Strategy& strategy, std::int64_t micro_batches) const override;
   StrategyCosts costs(const Strategy& strategy, std::int64_t micro_batches) const override;

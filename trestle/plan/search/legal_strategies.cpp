@@ -104,16 +104,15 @@ class Listing {
       if (share % size != 0)
         refuse("micro-batch", text("a data rank's ", share, " of ", request_.batch,
                                    " examples are no multiple of ", size));
-      else if (share / size > most_micro_batches)
-        refuse("micro-batch",
-               text(share / size, " micro-batches are more than ", most_micro_batches));
+      else if (share / size * pipeline > most_cells)
+        refuse("table", text(pipeline, " stages of ", share / size, " micro-batches are more than ",
+                             most_cells, " cells of a table"));
       else
         add_variants(strategy);
     }
   }
 
   void add_variants(const Strategy& degrees) {
-    using R = BlockRecompute;
     const Kept& kept = request_.kept;
     const std::int64_t n = micro_batches_of(degrees, request_.batch);
     for (const int level : kept_or(kept.level, {0, 1, 2, 3})) {
@@ -121,11 +120,12 @@ class Listing {
         if (kept.level) refuse("level", text("ZeRO-", level, " needs data ranks, and there is 1"));
         continue;
       }
-      for (const std::string& schedule : kept_or(kept.schedule, {"1f1b", "gpipe"})) {
-        if (degrees.pipeline == 1 && schedule != "1f1b" && !kept.schedule) continue;  // the same
+      const std::vector<std::string> schedules = kept_or(kept.schedule, model_.schedules());
+      for (const std::string& schedule : schedules) {
+        if (degrees.pipeline == 1 && schedule != schedules.front()) continue;  // the same
         const int chunks = kept.chunks.value_or(1);
         if (!legal_chunks(degrees, schedule, chunks, n)) continue;
-        for (const R recompute : kept_or(kept.recompute, {R::None, R::Selective, R::All}))
+        for (const BlockRecompute recompute : kept_or(kept.recompute, model_.recomputations()))
           for (const bool shards : kept_or(kept.sequence_parallel, {false, true})) {
             Strategy strategy = degrees;
             strategy.level = level;
@@ -168,8 +168,8 @@ class Listing {
     return broken.empty();
   }
 
-  // A table of more actions has a negligible bubble; its micro-batch can be larger.
-  static constexpr std::int64_t most_micro_batches = 4096;
+  // The simulator takes seconds for such a table. A larger micro-batch has as small a bubble.
+  static constexpr std::int64_t most_cells = 1 << 19;
 
   const PlannedModel& model_;
   PlanRequest request_;

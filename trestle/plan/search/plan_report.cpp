@@ -12,13 +12,16 @@
 #include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/simulate/simulate.h"
 
 namespace trestle::plan {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string bytes_text(double bytes) { return format_bytes(std::llround(bytes)); }
+Bytes whole_bytes(double bytes) { return std::llround(std::min(bytes, 9e18)); }
+
+std::string bytes_text(double bytes) { return format_bytes(whole_bytes(bytes)); }
 
 std::string percent(double share) { return text(std::llround(100 * share), " %"); }
 
@@ -208,9 +211,9 @@ Json strategy_json(const Strategy& strategy) {
 }
 
 Json ledger_json(const Ledger& ledger) {
-  Json json = {{"stage", ledger.stage}, {"total", std::llround(ledger.total())}};
+  Json json = {{"stage", ledger.stage}, {"total", whole_bytes(ledger.total())}};
   for (const LedgerLine& line : lines_of(ledger))
-    json[std::string(line.name)] = std::llround(line.bytes);
+    json[std::string(line.name)] = whole_bytes(line.bytes);
   return json;
 }
 
@@ -228,8 +231,8 @@ Json plan_object(const ReportOf& report, const Plan& plan) {
                {"optimizer_seconds", plan.step.optimizer},
                {"slowest_stage", plan.step.slowest_stage},
                {"mfu", plan.mfu},
-               {"peak_bytes", std::llround(plan.worst.total())},
-               {"headroom_bytes", std::llround(plan.headroom)},
+               {"peak_bytes", whole_bytes(plan.worst.total())},
+               {"headroom_bytes", whole_bytes(plan.headroom)},
                {"ledger", ledger_json(plan.worst)}};
   if (report.machine.price_per_hour) json["price_per_step"] = plan.money;
   return json;
@@ -237,7 +240,7 @@ Json plan_object(const ReportOf& report, const Plan& plan) {
 
 Json too_large_json(const ReportOf& report, const TooLarge& large) {
   Json json = {{"strategy", strategy_json(large.strategy)},
-               {"overshoot_bytes", std::llround(large.overshoot)},
+               {"overshoot_bytes", whole_bytes(large.overshoot)},
                {"least_step_seconds", large.bound},
                {"ledger", ledger_json(large.worst)},
                {"changes", Json::array()}};
@@ -275,6 +278,48 @@ std::string plan_report(const ReportOf& report, int columns) {
       << "\n";
   out << wrapped(report.model.sources(report.machine), columns, 0) << "\n";
   return out.str();
+}
+
+std::string explained(const ReportOf& report, const Plan& plan, int columns) {
+  std::ostringstream out;
+  const std::vector<Ledger> ledgers = report.model.ledgers(plan.strategy, plan.micro_batches);
+  const auto same = [](const Ledger& a, const Ledger& b) {
+    return ledger_text(a) == ledger_text(b);
+  };
+  for (std::size_t first = 0; first < ledgers.size();) {
+    std::size_t next = first + 1;
+    while (next < ledgers.size() && same(ledgers[first], ledgers[next])) ++next;
+    const std::string stages =
+        next == first + 1 ? text("stage ", first) : text("stages ", first, " to ", next - 1);
+    out << folded(text(stages, " · ", bytes_text(ledgers[first].total()), " · ",
+                       ledger_text(ledgers[first])),
+                  columns, 4)
+        << "\n";
+    first = next;
+  }
+  const StrategyCosts costs = report.model.costs(plan.strategy, plan.micro_batches);
+  const auto& slowest = costs.costs.stages.at(static_cast<std::size_t>(plan.step.slowest_stage));
+  out << folded(text("stage ", plan.step.slowest_stage, " · ", plan.micro_batches,
+                     " times forward ", format_duration(slowest.forward), " and backward ",
+                     format_duration(slowest.backward), " · reduction ",
+                     format_duration(slowest.reduce), " · update ", format_duration(slowest.step)),
+                columns, 4)
+      << "\n";
+  if (plan.strategy.chunks > 1)
+    out << wrapped(text("The timeline is that of 1f1b; the time in which it fills and drains is "
+                        "divided by ",
+                        plan.strategy.chunks, " in the table above."),
+                   columns, 2)
+        << "\n";
+  return out.str();
+}
+
+schedule::Timeline timeline_of_plan(const ReportOf& report, const Plan& plan) {
+  const StrategyCosts costs = report.model.costs(plan.strategy, plan.micro_batches);
+  schedule::Timeline timeline = simulate::simulate(
+      costs.table ? *costs.table : table_of(plan.strategy, plan.micro_batches), costs.costs);
+  timeline.title = text("simulated: ", to_string(plan.strategy));
+  return timeline;
 }
 
 std::string plan_json(const ReportOf& report) {

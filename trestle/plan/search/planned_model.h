@@ -46,6 +46,12 @@ class PlannedModel {
   virtual std::string flops_formula() const = 0;
   // A sentence on the origin of times and bytes.
   virtual std::string sources(const Machine& machine) const = 0;
+  // Schedules and recomputations to search, in the order of preference where they make no
+  // difference.
+  virtual std::vector<std::string> schedules() const { return {"1f1b", "gpipe"}; }
+  virtual std::vector<BlockRecompute> recomputations() const {
+    return {BlockRecompute::None, BlockRecompute::Selective, BlockRecompute::All};
+  }
   virtual bool splits_tokens() const { return false; }  // Strategy::sequence_parallel
 
   // The model's own rules that the strategy breaks. search.h has those that hold for any model.

@@ -10,6 +10,7 @@
 #include "trestle/train/language/model_flops.h"
 #include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/setup.h"
+#include "trestle/train/task.h"
 
 namespace trestle::train {
 
@@ -78,7 +79,9 @@ recipe::Recipe PlannedRecipe::recipe_of(const Strategy& strategy) const {
 }
 
 const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy) const {
-  const recipe::Recipe recipe = recipe_of(strategy);
+  recipe::Recipe recipe = recipe_of(strategy);
+  recipe.pipeline.schedule = "gpipe";  // which every loss allows; the layers are the same
+  recipe.pipeline.micro_batches = 1;
   const auto [found, is_new] = variants_.try_emplace(key_of(recipe));
   Variant& variant = found->second;
   if (!is_new) return variant;
@@ -124,6 +127,16 @@ std::string PlannedRecipe::flops_formula() const {
   return "6 N + 12 L H Q T for each token (Chowdhery et al. 2022)";
 }
 
+std::vector<std::string> PlannedRecipe::schedules() const {
+  if (loss_of(recipe_, hooks_.user_parts).kind == nn::Loss::Kind::WholeBatch) return {"gpipe"};
+  return {"1f1b", "gpipe"};
+}
+
+std::vector<BlockRecompute> PlannedRecipe::recomputations() const {
+  if (!is_transformer(recipe_)) return {BlockRecompute::None, BlockRecompute::All};
+  return {BlockRecompute::None, BlockRecompute::Selective, BlockRecompute::All};
+}
+
 bool PlannedRecipe::splits_tokens() const { return is_transformer(recipe_); }
 
 std::string PlannedRecipe::sources(const plan::Machine& machine) const {
@@ -135,13 +148,11 @@ std::string PlannedRecipe::sources(const plan::Machine& machine) const {
 }
 
 std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) const {
-  if (strategy.chunks > 1) return {{"schedule", "trestle runs no interleaved schedule"}};
-  if (strategy.recompute == BlockRecompute::Selective && !is_transformer(recipe_))
-    return {{"recompute", "only a transformer recomputes its attention alone"}};
-  if (strategy.sequence_parallel && !is_transformer(recipe_))
-    return {{"sequence", "only a transformer's ranks split tokens"}};
+  if (strategy.chunks > 1) return {{"interleaved", "trestle runs no interleaved schedule"}};
+  recipe::Recipe recipe = recipe_of(strategy);
+  recipe.pipeline.schedule = schedules().front();
   try {
-    check_training(recipe_of(strategy), hooks_.user_parts);
+    check_training(recipe, hooks_.user_parts);
   } catch (const UsageError& error) {
     return {{"recipe", error.what()}};
   }

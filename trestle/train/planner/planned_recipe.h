@@ -47,6 +47,8 @@ class PlannedRecipe final : public plan::PlannedModel {
   double flops(std::int64_t batch) const override;
   std::string flops_formula() const override;
   std::string sources(const plan::Machine& machine) const override;
+  std::vector<std::string> schedules() const override;
+  std::vector<plan::BlockRecompute> recomputations() const override;
   bool splits_tokens() const override;
   std::vector<plan::BrokenRule> broken_rules(const plan::Strategy& strategy) const override;
   // The bytes beyond parameters, gradients and the optimizer's state stand under activations.
