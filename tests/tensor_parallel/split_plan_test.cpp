@@ -20,7 +20,7 @@
 namespace trestle::tensor_parallel {
 namespace {
 
-using ::testing::HasSubstr, ::testing::Not;
+using ::testing::AllOf, ::testing::HasSubstr, ::testing::Not;
 using trestle::testing::FusedBlockImpl, trestle::testing::ConvNetImpl;
 using trestle::testing::refusal_of;
 using namespace trestle::testing::comparing;
@@ -317,6 +317,34 @@ TEST(SplitPlan, RefusesAConcatenationOfSlicesWithoutParts) {
   compare([&] { return joined(false); }, {a, b, with_parts}, 2, x);
   compare([&] { return joined(true); }, {a, b, norm_with_parts, with_parts}, 2, x);
   compare(doubled, {once, with_parts}, 2, x);
+}
+
+// With other parts on the two sides of a slice a rank would combine features that do not belong
+// together, in the right number.
+TEST(SplitPlan, RefusesPartsThatDisagree) {
+  const InDouble in_double;
+  const auto net = [] { return mlp(6); };
+  const SplitRule column{"0", Split::Columns}, row{"2", Split::Rows};
+  const SplitRule cut_column{"0", Split::Columns, {2, 4}}, cut_row{"2", Split::Rows, {2, 4}};
+  const auto fault = [](const char* columns, const char* rows) {
+    return AllOf(HasSubstr(text("'0' shares its outputs as parts {", columns, "}")),
+                 HasSubstr(text("'2' takes parts {", rows, "}")));
+  };
+  EXPECT_THAT(plan_refusal(net, {cut_column, row}), fault("2, 4", "6"));
+  EXPECT_THAT(plan_refusal(net, {column, cut_row}), fault("6", "2, 4"));
+  EXPECT_THAT(plan_refusal(net, {cut_column, {"2", Split::Rows, {4, 2}}}), fault("2, 4", "4, 2"));
+  compare(net, {cut_column, cut_row}, 2, random({3, 6}, 1));
+  const auto normed = [] {
+    using namespace torch::nn;
+    return seeded(5, [] {
+      return nn::Layers(Sequential(Linear(6, 6), BatchNorm1d(6), ReLU(), Linear(6, 5)));
+    });
+  };
+  const SplitRule norm{"1", Split::Channels}, cut_norm{"1", Split::Channels, {2, 4}};
+  const SplitRule last{"3", Split::Rows}, cut_last{"3", Split::Rows, {2, 4}};
+  EXPECT_THAT(plan_refusal(normed, {column, cut_norm, last}), HasSubstr("'1' takes parts {2, 4}"));
+  EXPECT_THAT(plan_refusal(normed, {cut_column, norm, cut_last}), HasSubstr("'1' takes parts {6}"));
+  compare(normed, {cut_column, cut_norm, cut_last}, 2, random({3, 6}, 1));
 }
 
 TEST(SplitPlan, RefusesSlicesThatNoLayerJoinsAndWholeInputOfARowLayer) {
