@@ -306,13 +306,16 @@ TEST(SplitPlan, RefusesAConcatenationOfSlicesWithoutParts) {
   const SplitRule once{"a", Split::Columns}, down{"down", Split::Rows};
   const SplitRule norm{"norm", Split::Channels}, with_parts{"down", Split::Rows, {4, 4}};
   const SplitRule norm_with_parts{"norm", Split::Channels, {4, 4}};
-  EXPECT_THAT(
-      plan_refusal([&] { return joined(false); }, {a, b, down}),
-      HasSubstr(
-          "'down' takes 8 features of 'two.a' (4) and 'two.b' (4): if they are concatenated"));
+  EXPECT_THAT(plan_refusal([&] { return joined(false); }, {a, b, down}),
+              HasSubstr("'down' takes 8 features of 'two.a' (4) and 'two.b' (4): give the sizes of "
+                        "what is concatenated"));
   EXPECT_THAT(plan_refusal([&] { return joined(true); }, {a, b, norm, with_parts}),
               HasSubstr("'norm' takes 8 features of 'two.a' (4) and 'two.b' (4)"));
   EXPECT_THAT(plan_refusal(doubled, {once, down}), HasSubstr("'down' takes 8 features of 'a' (4)"));
+  EXPECT_THAT(plan_refusal([&] { return joined(false); }, {a, b, {"down", Split::Rows, {3, 5}}}),
+              HasSubstr("'down' takes parts {3, 5}"));
+  EXPECT_THAT(plan_refusal([&] { return joined(false); }, {a, b, {"down", Split::Rows, {8}}}),
+              HasSubstr("'down' takes parts {8}"));
   const at::Tensor x = random({3, 6}, 1);
   compare([&] { return joined(false); }, {a, b, with_parts}, 2, x);
   compare([&] { return joined(true); }, {a, b, norm_with_parts, with_parts}, 2, x);

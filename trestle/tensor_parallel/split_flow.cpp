@@ -267,9 +267,7 @@ class Flow {
                                : sum < features && !flattens(*columns.front(), module);
     if (!is_joined) return check_parts(columns, module, features);
     add(text("'", module.name, "' takes ", features, " features of ", join(names, " and "),
-             ": if they are concatenated, give their sizes as parts, in that order; if not, give "
-             "parts {",
-             features, "}"));
+             ": give the sizes of what is concatenated as parts, in that order"));
   }
 
   // A product behind a convolution may take each channel's pixels, which are one range.
