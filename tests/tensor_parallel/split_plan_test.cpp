@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -324,6 +325,32 @@ TEST(SplitPlan, RefusesAConcatenationOfSlicesWithoutParts) {
 
 // With other parts on the two sides of a slice a rank would combine features that do not belong
 // together, in the right number.
+TEST(SplitPlan, NamesAreMatchedQuicklyWhateverTheirStars) {
+  const auto net = [] { return mlp(6); };
+  std::string stars;
+  for (int i = 0; i < 40; ++i) stars += "*0";
+  EXPECT_THAT(plan_refusal(net, {{stars, Split::Columns}}), HasSubstr("no layer is named"));
+  EXPECT_EQ(plan_refusal(net, {{"**0**", Split::Columns}, {"*2", Split::Rows}}), "no error");
+  EXPECT_THAT(plan_refusal(net, {{"0*0", Split::Columns}}), HasSubstr("no layer is named"));
+}
+
+TEST(SplitPlan, SaysThatAFunctionHasNothingToSplit) {
+  const auto net = [] {
+    nn::Layers net;
+    net.add("up", torch::nn::Linear(6, 8));
+    net.add("relu", [](const at::Tensor& x) { return at::relu(x); });
+    return net;
+  };
+  EXPECT_THAT(plan_refusal(net, {{"relu", Split::Columns}}),
+              HasSubstr("'relu' is a function, which has no weights to split"));
+}
+
+TEST(SplitPlan, RefusesPartsLargerThanTheLayer) {
+  const std::int64_t huge = std::numeric_limits<std::int64_t>::max();
+  EXPECT_THAT(plan_refusal([] { return mlp(6); }, {{"0", Split::Columns, {huge, huge, 8}}}),
+              HasSubstr("it has 6 outputs, fewer than one of its parts"));
+}
+
 TEST(SplitPlan, RefusesPartsThatDisagree) {
   const InDouble in_double;
   const auto net = [] { return mlp(6); };
