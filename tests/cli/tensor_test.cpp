@@ -182,6 +182,33 @@ TEST_F(TrainTensor, RefusesMeshesThatDoNotFit) {
   EXPECT_THAT(unet.err, HasSubstr("splits the layers of transformers, and the model is 'unet'"));
 }
 
+// The flag is refused, as the key of a recipe is: dropped, it would leave the run without what it
+// sets.
+TEST_F(TrainTensor, RefusesFlagsOfTensorRanksBesideOneRank) {
+  const std::vector<std::string> sequence = {"--sequence-parallel", "true"};
+  const std::vector<std::string> shares = {"--checkpoint", "blocks", "--split-recomputed", "true"};
+  for (const char* mesh : {"tensor=1", "pipeline=2,tensor=1", "replicate=2"})
+    for (const auto& [flags, words] :
+         {std::pair(sequence,
+                    "'sequence_parallel' in [mesh] has no effect without 'tensor' above 1"),
+          std::pair(shares, "'split_recomputed' in [pipeline] has no effect without 'tensor'")})
+      for (const char* more : {"--dry-run", "--quiet"}) {
+        std::vector<std::string> all = {"train", "split.toml", "--mesh", mesh, more};
+        all.insert(all.end(), flags.begin(), flags.end());
+        const Finished refused = run(all);
+        EXPECT_EQ(refused.code, 2) << join(all, " ");
+        EXPECT_THAT(refused.err, AllOf(HasSubstr(words), HasSubstr("--mesh tensor=2")));
+      }
+  const Finished resumed = run({"train", "--resume", "runs/plain", "--epochs", "3", "--mesh",
+                                "tensor=1", "--sequence-parallel", "true"});
+  EXPECT_EQ(resumed.code, 2) << resumed.out;
+  EXPECT_THAT(resumed.err, HasSubstr("'sequence_parallel' in [mesh] has no effect"));
+  // Keys that the recipe brings along are those of its own ranks.
+  write_file(folder_ / "sequence.toml", read_file(folder_ / "split.toml") +
+                                            "\n[mesh]\ntensor = 2\nsequence_parallel = true\n");
+  EXPECT_EQ(run({"train", "sequence.toml", "--mesh", "tensor=1", "--dry-run"}).code, 0);
+}
+
 // The weights of a rank, its activations and its slice of the scores.
 TEST_F(TrainTensor, DryRunPredictsTheMemoryOfARank) {
   const auto peak = [](const std::vector<std::string>& more) {
