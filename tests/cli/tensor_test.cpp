@@ -209,6 +209,32 @@ TEST_F(TrainTensor, RefusesFlagsOfTensorRanksBesideOneRank) {
   EXPECT_EQ(run({"train", "sequence.toml", "--mesh", "tensor=1", "--dry-run"}).code, 0);
 }
 
+// Each rank finds the error, in its command line or after the ranks have met.
+TEST_F(TrainTensor, ALauncherPrintsTheErrorOfASplitOnce) {
+  const auto refused = [](const char* ranks, const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"launch", "-n", ranks,          "--prefix",
+                                    "off",    "--", TRESTLE_PROGRAM};
+    all.insert(all.end(), words.begin(), words.end());
+    const Finished finished = run(all);
+    EXPECT_EQ(finished.code, 2) << join(words, " ");
+    EXPECT_EQ(finished.err.find("trestle: "), 0U) << join(words, " ") << "\n" << finished.err;
+    EXPECT_EQ(finished.err.rfind("trestle: "), 0U) << join(words, " ") << "\n" << finished.err;
+    return finished.err;
+  };
+  const char* const split = "cannot be split over 3 tensor ranks";
+  EXPECT_THAT(refused("3", {"train", "split.toml", "--mesh", "tensor=3"}), HasSubstr(split));
+  EXPECT_THAT(refused("3", {"view", "split.toml", "--split", "--mesh", "tensor=3"}),
+              HasSubstr(split));
+  EXPECT_THAT(refused("3", {"generate", "runs/plain", "--prompt", "The"}), HasSubstr(split));
+  EXPECT_THAT(refused("2", {"generate", "runs/plain", "--ids", "1,1000"}),
+              HasSubstr("the token id 1000"));
+  EXPECT_THAT(refused("2", {"train", "small.toml", "--mesh", "tensor=2"}),
+              HasSubstr("splits the layers of transformers"));
+  EXPECT_THAT(
+      refused("4", {"train", "split.toml", "--mesh", "pipeline=2,tensor=2", "--balance", "2,2,1"}),
+      HasSubstr("'balance' in [pipeline] has 3 stages"));
+}
+
 // The weights of a rank, its activations and its slice of the scores.
 TEST_F(TrainTensor, DryRunPredictsTheMemoryOfARank) {
   const auto peak = [](const std::vector<std::string>& more) {

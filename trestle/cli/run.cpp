@@ -100,6 +100,11 @@ void refuse_among_ranks(const std::string& verb) {
     cli::refuse_on_ranks(verb);
 }
 
+// Whether the verb's ranks decide themselves which of them prints an error (on_ranks()).
+bool decides_who_prints(const std::string& verb) {
+  return verb == "train" || verb == "generate" || verb == "evaluate" || verb == "launch";
+}
+
 int complain_of(const Complaints& to, const std::string& verb, const c10::Error& error) {
   const std::string message = error.what_without_backtrace();
   std::string where;
@@ -114,16 +119,16 @@ int complain_of(const Complaints& to, const std::string& verb, const c10::Error&
 
 int run_verb(const cli::CommandLine& line, const Complaints& to) {
   try {
-    line.refuse_empty_values();
-    refuse_among_ranks(line.chosen_verb());
-  } catch (const UsageError& error) {
-    cli::tell_other_machines(error);
-    return cli::another_rank_complains() ? usage_error : to.complain(error, usage_error);
-  }
-  try {
+    const bool valid = cli::is_valid_on_all_ranks([&] {
+      line.refuse_empty_values();
+      refuse_among_ranks(line.chosen_verb());
+    });
+    if (!valid) return usage_error;
     return line.chosen_action()();
   } catch (const UsageError& error) {
-    return to.complain(error, usage_error);
+    // A launcher gave the same words to all ranks.
+    const bool another = !decides_who_prints(line.chosen_verb()) && cli::another_rank_complains();
+    return another ? usage_error : to.complain(error, usage_error);
   } catch (const StateError& error) {  // for example synthesizing data, stopped by a signal
     return to.complain(error, cli::interrupted() ? cli::interrupted_exit_code() : failed);
   } catch (const Error& error) {
