@@ -133,7 +133,7 @@ TEST_F(GenerateTensor, RefusesOtherRanks) {
   const Words words = {"generate", "runs/plain", "--prompt", "The"};
   const auto refused = [&](const Words& more) { return refusal(joined(words, more)); };
   EXPECT_THAT(refused({"--mesh", "tensor=3"}),
-              AllOf(HasSubstr("4 heads, 2 of keys and values"),
+              AllOf(HasSubstr("heads = 4, kv_heads = 2"),
                     HasSubstr("cannot be split over 3 tensor ranks, but over 1, 2, 4")));
   EXPECT_THAT(refused({"--mesh", "tensor=2", "--precision", "int8"}),
               HasSubstr("--precision int8 cannot be split over 2 tensor ranks"));
@@ -151,7 +151,7 @@ TEST_F(GenerateTensor, RefusesOtherRanks) {
           .code,
       0);
   EXPECT_THAT(refusal({"generate", "runs/adapted", "--prompt", "a", "--mesh", "tensor=2"}),
-              HasSubstr("a model with adapters cannot be split over tensor ranks"));
+              HasSubstr("(adapter_rank = 2) cannot be split over tensor ranks"));
 }
 
 // Each of them reads a signal at another place of its step.
