@@ -281,11 +281,12 @@ int code_of_signals(const World* world) {
 void refuse_on_ranks(const std::string& verb) {
   const auto environment = environment_if_valid();
   if (environment.world_size == 1) return;
-  throw UsageError(text("trestle ", verb, " runs on one process, but ", who_started(environment)),
-                   {.hint = environment.source == "variables"
-                                ? "Unset RANK and WORLD_SIZE."
-                                : "Start it as one process: several would overwrite each other's "
-                                  "files. Only trestle train and generate run on ranks."});
+  throw UsageError(
+      text("trestle ", verb, " runs on one process, but ", who_started(environment)),
+      {.hint = environment.source == "variables"
+                   ? "Unset RANK and WORLD_SIZE."
+                   : "Start it as one process: several would overwrite each other's "
+                     "files. Only trestle train, generate and evaluate run on ranks."});
 }
 
 }  // namespace trestle::cli

@@ -81,7 +81,8 @@ std::string advice_on_memory(const std::string& verb) {
   if (verb == "generate")
     return "Use --precision bf16 or int8, a smaller --batch, shorter prompts, fewer --tokens, or a "
            "smaller model.";
-  if (verb == "evaluate") return "Use a smaller --batch, or for a language model --precision bf16.";
+  if (verb == "evaluate")
+    return "Use a smaller --batch, or for a language model --precision bf16 or --mesh tensor=2.";
   if (verb == "data") return "For data synthesize, use a smaller --count.";
   if (verb == "train" || verb == "sweep" || verb == "levels" || verb == "balance")
     return "Use a smaller 'batch' or 'width', more 'micro_batches', or recompute = \"always\".";
@@ -94,8 +95,7 @@ int out_of_memory(const Complaints& to, const std::string& verb, const std::stri
 
 // Verbs that compute and write for long, but run on one process only.
 void refuse_among_ranks(const std::string& verb) {
-  constexpr std::string_view alone[] = {"balance", "evaluate", "export",
-                                        "levels",  "predict",  "sweep"};
+  constexpr std::string_view alone[] = {"balance", "export", "levels", "predict", "sweep"};
   if (std::find(std::begin(alone), std::end(alone), verb) != std::end(alone))
     cli::refuse_on_ranks(verb);
 }
@@ -169,7 +169,7 @@ void add_verbs(cli::CommandLine& line, const RunOptions& options,
                const std::vector<std::string>& words, const std::vector<std::string>& command) {
   const cli::Verb root = line.root();
   cli::add_train(root, options, words);
-  cli::add_evaluate(root, options);
+  cli::add_evaluate(root, options, words);
   cli::add_predict(root, options);
   cli::add_generate(root, words);
   cli::add_text(root);

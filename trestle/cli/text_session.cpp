@@ -57,7 +57,7 @@ TextSession::TextSession(const GenerateArguments& arguments, train::TextModel mo
 void TextSession::write_all() {
   if (!arguments_.ids.empty()) return write_ids();
   if (!model_.tokenizer)
-    throw UsageError(text(arguments_.model.string(), ": has no tokenizer"),
+    throw UsageError(text(arguments_.on.model.string(), ": has no tokenizer"),
                      {.hint = "Name one with --tokenizer, or give token ids with --ids."});
   if (arguments_.chat) return converse();
   write_prompts(all_prompts());
@@ -231,7 +231,7 @@ std::optional<std::string> TextSession::read_line() {
   if (ranks_.alone()) return input_.next();
   ranks_.wait_for_user();
   const std::chrono::milliseconds often =
-      std::min<std::chrono::milliseconds>(std::chrono::seconds(5), arguments_.ranks.deadline / 4);
+      std::min<std::chrono::milliseconds>(std::chrono::seconds(5), arguments_.on.ranks.deadline / 4);
   return input_.next(often, [&] { ranks_.wait_for_user(); });
 }
 
