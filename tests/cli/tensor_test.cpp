@@ -153,6 +153,59 @@ TEST_F(TrainTensor, LevelsMeasureTensorRanksBesideTheirFormula) {
   EXPECT_THAT(odd.out, HasSubstr("but over 1, 2, 4"));
 }
 
+// A recomputed block repeats its sums, and gathers the shares of its input.
+TEST_F(TrainTensor, LevelsRecomputeAsTheRecipeDoes) {
+  const auto level = [](const std::string& keys, const std::vector<std::string>& flags = {}) {
+    write_file(folder_ / "recomputed.toml", read_file(folder_ / "split.toml") + keys);
+    std::vector<std::string> words = {"levels", "recomputed.toml", "--ranks", "2", "--steps",
+                                      "1",      "--json"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, 0) << done.err;
+    const auto row = nlohmann::json::parse(done.out)["levels"].back();
+    EXPECT_EQ(row["name"], "tensor");
+    EXPECT_EQ(row["moved_bytes"], row["formula_moved_bytes"]) << keys;
+    return row;
+  };
+  const std::string mesh = "\n[mesh]\ntensor = 2\n";
+  const auto plain = level(mesh);
+  const auto attention = level(mesh + "[pipeline]\ncheckpoint = [\"attention\"]\n");
+  EXPECT_EQ(attention["moved_bytes"], plain["moved_bytes"]);
+  EXPECT_EQ(level(mesh, {"--checkpoint", "attention"})["moved_bytes"], plain["moved_bytes"]);
+  const std::string blocks = mesh + "[pipeline]\ncheckpoint = [\"blocks\"]\n";
+  const auto recomputed = level(blocks), shared = level(blocks + "split_recomputed = true\n");
+  EXPECT_GT(recomputed["moved_bytes"], plain["moved_bytes"]);
+  // Two blocks gather 8 rows of 32 tokens of 16 numbers, of which half come from the other rank.
+  EXPECT_EQ(shared["moved_bytes"].get<double>() - recomputed["moved_bytes"].get<double>(),
+            2 * (8 * 32 * 16 * 4) / 2);
+}
+
+TEST_F(TrainTensor, ASavedProfileIsThatOfTheSameSplit) {
+  const auto recipe = [](const std::string& name, const std::string& keys) {
+    write_file(folder_ / name, read_file(folder_ / "split.toml") + "\n[mesh]\ntensor = 2\n" + keys);
+    return name;
+  };
+  const std::string blocks = "[pipeline]\ncheckpoint = [\"blocks\"]\n";
+  const std::string kept = recipe("kept.toml", blocks),
+                    shared = recipe("shared.toml", blocks + "split_recomputed = true\n"),
+                    sequence = recipe("sequence.toml", "sequence_parallel = true\n" + blocks);
+  const auto refusal = [](const std::string& name, const char* profile) {
+    const Finished done = run({"balance", name, "--profile", profile});
+    EXPECT_EQ(done.code, 2) << done.out;
+    return done.err;
+  };
+  ASSERT_EQ(run({"balance", shared, "--save", "shared.json"}).code, 0);
+  EXPECT_EQ(run({"balance", shared, "--profile", "shared.json"}).code, 0);
+  EXPECT_THAT(refusal(kept, "shared.json"),
+              HasSubstr("measured with 'split_recomputed' in [pipeline] = true, the recipe has "
+                        "false"));
+  ASSERT_EQ(run({"balance", kept, "--save", "kept.json"}).code, 0);
+  EXPECT_EQ(run({"balance", kept, "--profile", "kept.json"}).code, 0);
+  EXPECT_THAT(
+      refusal(sequence, "kept.json"),
+      HasSubstr("measured with 'sequence_parallel' in [mesh] = false, the recipe has true"));
+}
+
 TEST_F(TrainTensor, RefusesMeshesThatDoNotFit) {
   const auto refused = [](const std::vector<std::string>& flags) {
     const Finished finished = train("refused", flags);
