@@ -76,7 +76,7 @@ TEST_F(LaunchVerb, PrintsErrorOfAllRanksOnce) {
       {"train", "small.toml", "--ranks", "4"},
       {"sweep", "small.toml", "--out", "x"},
       {"evaluate", "runs/none"},
-      {"view", "small.toml", "--split", "--mesh", "tensor=2"},
+      {"view", "small.toml", "--split"},
       {"train", "small.toml", "--devices", "cuda:62"}};
   for (const auto& words : mistakes) {
     std::vector<std::string> all = {"launch", "-n", "3", "--prefix", "off", "--", TRESTLE_PROGRAM};

@@ -10,12 +10,11 @@
 #include <string>
 
 #include "tests/tensor_parallel/checks.h"
+#include "tests/tensor_parallel/compare_split.h"
 #include "tests/tensor_parallel/split_nets.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/device/seeded.h"
-#include "trestle/models/resnet.h"
-#include "trestle/models/unet.h"
 #include "trestle/nn/graph.h"
 
 namespace trestle::tensor_parallel {
@@ -23,86 +22,11 @@ namespace {
 
 using ::testing::HasSubstr, ::testing::Not;
 using trestle::testing::FusedBlockImpl, trestle::testing::ConvNetImpl;
-using trestle::testing::refusal_of, trestle::testing::slice_of;
-using Rules = std::vector<SplitRule>;
-using MakeNet = std::function<nn::Layers()>;
-
-// Modules are created in double as long as it lives.
-struct InDouble {
-  InDouble() { c10::set_default_dtype(caffe2::TypeMeta::Make<double>()); }
-  ~InDouble() { c10::set_default_dtype(caffe2::TypeMeta::Make<float>()); }
-};
-
-void expect_near(const at::Tensor& a, const at::Tensor& b, const std::string& what) {
-  ASSERT_EQ(a.sizes(), b.sizes()) << what;
-  EXPECT_TRUE(at::allclose(a.to(at::kDouble), b.to(at::kDouble), 1e-9, 1e-10))
-      << what << ": " << (a - b).abs().max();
-}
-
-at::Tensor random(at::IntArrayRef sizes, std::uint64_t seed) {
-  return seeded(seed, [&] { return torch::randn(sizes); });
-}
+using trestle::testing::refusal_of;
+using namespace trestle::testing::comparing;
 
 at::Tensor some_ids(std::int64_t rows = 3, std::int64_t tokens = 5) {
   return (torch::arange(rows * tokens) * 7 % trestle::testing::words).view({rows, tokens});
-}
-
-enum class Mode { Train, Evaluate };
-
-// A net's results on one batch: output, gradients, and buffers afterwards.
-struct Results {
-  at::Tensor output;
-  std::map<std::string, at::Tensor> parameters, gradients, buffers;
-};
-
-Results run(nn::Layers& net, const at::Tensor& x, Mode mode) {
-  if (mode == Mode::Train)
-    net.train();
-  else
-    net.eval();
-  Results results;
-  for (const auto& [name, tensor] : net.named_parameters())
-    results.parameters[name] = tensor.detach().clone();
-  results.output = net.forward(x);
-  const at::Tensor with = random(results.output.sizes(), 3).to(results.output.scalar_type());
-  (results.output * with).sum().backward();
-  for (const auto& [name, tensor] : net.named_parameters())
-    if (tensor.requires_grad()) results.gradients[name] = tensor.grad();
-  for (const auto& [name, tensor] : net.named_buffers())
-    results.buffers[name] = tensor.detach().clone();
-  return results;
-}
-
-void expect_same(const Results& split, const Results& plain, const nn::ParameterSlices& slices) {
-  const auto own = [&](const std::string& name, const at::Tensor& whole) {
-    const auto found = slices.find(name);
-    return found == slices.end() ? whole : slice_of(whole, found->second);
-  };
-  expect_near(split.output.detach(), plain.output.detach(), "output");
-  ASSERT_EQ(split.gradients.size(), plain.gradients.size());
-  for (const auto& [name, tensor] : split.parameters)
-    EXPECT_TRUE(at::equal(tensor, own(name, plain.parameters.at(name)))) << name;
-  for (const auto& [name, tensor] : split.gradients) {
-    ASSERT_TRUE(tensor.defined()) << name;
-    expect_near(tensor, own(name, plain.gradients.at(name)), name);
-  }
-  for (const auto& [name, tensor] : split.buffers)
-    expect_near(tensor, own(name, plain.buffers.at(name)), name);
-}
-
-// In double: a net that a plan splits has the plain net's output, gradients and statistics.
-void compare(const MakeNet& make, const Rules& rules, int ranks, const at::Tensor& x,
-             Mode mode = Mode::Train) {
-  nn::Layers plain = make();
-  const Results expected = run(plain, x, mode);
-  spawn(ranks, [&](World& world) {
-    nn::Layers net = make();
-    split(net, TensorRanks(world.group()), rules);
-    const Results results = run(net, x, mode);
-    const nn::ParameterSlices slices = nn::slices_of(net.graph());
-    EXPECT_EQ(slices.empty(), ranks == 1);
-    expect_same(results, expected, slices);
-  });
 }
 
 nn::Layers mlp(std::int64_t middle) {
@@ -207,22 +131,6 @@ TEST(SplitPlan, ConvolutionsOfOneAndThreeDimensionsEqualThePlainModel) {
   const Rules rules = {{"0", Split::Columns}, {"1", Split::Channels}, {"2", Split::Rows}};
   compare(one, rules, 2, random({2, 3, 8}, 1));
   compare(three, rules, 2, random({2, 3, 4, 4, 4}, 1));
-}
-
-TEST(SplitPlan, UNetEqualsThePlainModel) {
-  const InDouble in_double;
-  for (const bool bilinear : {false, true}) {
-    const models::UNetOptions options{.width = 4, .bilinear = bilinear};
-    compare([=] { return models::unet(options); }, models::unet_plan(options), 2,
-            random({2, 3, 18, 16}, 2));
-  }
-}
-
-TEST(SplitPlan, ResNetEqualsThePlainModelInOneLayerABlockAndInMany) {
-  const InDouble in_double;
-  const models::ResNetOptions options{.width = 4};
-  for (const auto net : {&models::resnet18, &models::resnet18_flat})
-    compare([=] { return net(options); }, models::resnet18_plan(), 2, random({2, 1, 28, 28}, 2));
 }
 
 TEST(SplitPlan, FrozenWeightsGetNoGradient) {
@@ -361,6 +269,54 @@ TEST(SplitPlan, RefusesAFusedProjectionWithoutParts) {
   EXPECT_THAT(
       plan_refusal(words_net, {{"blocks.*.qkv", Split::Columns}, {"blocks.*.out", Split::Rows}}),
       HasSubstr("'blocks.0.qkv' has 24 outputs, but 'blocks.0.out' takes 8"));
+}
+
+struct TwoColumnsImpl : torch::nn::Module {
+  TwoColumnsImpl()
+      : a(register_module("a", torch::nn::Linear(6, 4))),
+        b(register_module("b", torch::nn::Linear(6, 4))) {}
+  at::Tensor forward(const at::Tensor& x) { return at::cat({a(x), b(x)}, -1); }
+  torch::nn::Linear a, b;
+};
+
+// Without parts each rank would take another range of a concatenation than it is given. The sizes
+// are the same, so nothing else would notice.
+TEST(SplitPlan, RefusesAConcatenationOfSlicesWithoutParts) {
+  const InDouble in_double;
+  using namespace torch::nn;
+  const auto joined = [](bool normed) {
+    return seeded(5, [&] {
+      nn::Layers net;
+      net.add("two", std::make_shared<TwoColumnsImpl>());
+      if (normed) net.add("norm", BatchNorm1d(8));
+      net.add("down", Linear(8, 5));
+      return net;
+    });
+  };
+  const auto doubled = [] {
+    return seeded(5, [] {
+      nn::Layers net;
+      net.add("a", Linear(6, 4));
+      net.add("cat", [](const at::Tensor& y) { return at::cat({y, y.tanh()}, -1); });
+      net.add("down", Linear(8, 5));
+      return net;
+    });
+  };
+  const SplitRule a{"two.a", Split::Columns}, b{"two.b", Split::Columns};
+  const SplitRule once{"a", Split::Columns}, down{"down", Split::Rows};
+  const SplitRule norm{"norm", Split::Channels}, with_parts{"down", Split::Rows, {4, 4}};
+  const SplitRule norm_with_parts{"norm", Split::Channels, {4, 4}};
+  EXPECT_THAT(
+      plan_refusal([&] { return joined(false); }, {a, b, down}),
+      HasSubstr(
+          "'down' takes 8 features of 'two.a' (4) and 'two.b' (4): if they are concatenated"));
+  EXPECT_THAT(plan_refusal([&] { return joined(true); }, {a, b, norm, with_parts}),
+              HasSubstr("'norm' takes 8 features of 'two.a' (4) and 'two.b' (4)"));
+  EXPECT_THAT(plan_refusal(doubled, {once, down}), HasSubstr("'down' takes 8 features of 'a' (4)"));
+  const at::Tensor x = random({3, 6}, 1);
+  compare([&] { return joined(false); }, {a, b, with_parts}, 2, x);
+  compare([&] { return joined(true); }, {a, b, norm_with_parts, with_parts}, 2, x);
+  compare(doubled, {once, with_parts}, 2, x);
 }
 
 TEST(SplitPlan, RefusesSlicesThatNoLayerJoinsAndWholeInputOfARowLayer) {

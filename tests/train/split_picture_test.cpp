@@ -13,6 +13,7 @@
 #include "trestle/plan/transformer_traffic.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/language/transformer_recipe.h"
+#include "trestle/train/setup.h"
 
 namespace trestle::train {
 namespace {
@@ -62,6 +63,28 @@ TEST(SplitPictureOfRecipe, HoldsTheBytesOfEachRanksModel) {
         const nn::Layers net = models::transformer(
             transformer_config(recipe),
             {.tensor = {.ranks = tensor_parallel::TensorRanks::on_paper(rank, ranks)}});
+        Bytes expected = 0, drawn = 0;
+        for (const auto& [parameter, tensor] : net.named_parameters())
+          expected += static_cast<Bytes>(tensor.nbytes());
+        for (const auto& section : picture.sections)
+          for (const auto& step : section.steps)
+            for (const auto& tensor : step.tensors)
+              drawn += section.copies * view::bytes_on_rank(tensor, rank);
+        EXPECT_EQ(drawn, expected) << name << ", rank " << rank << " of " << ranks;
+      }
+    }
+}
+
+TEST(SplitPictureOfRecipe, HoldsTheBytesOfEachRanksModelAlsoByAPlan) {
+  for (const char* name : {"unet", "unet3d", "resnet18_flat", "resnet50", "toy", "mlp"})
+    for (const int ranks : {1, 2, 3}) {
+      const auto recipe = recipe::parse_recipe(
+          text("[model]\nname = \"", name, "\"\nwidth = 4\n[mesh]\ntensor = ", ranks, "\n"),
+          "plan.toml");
+      const SplitPicture picture = split_picture(recipe);
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto on_paper = tensor_parallel::TensorRanks::on_paper(rank, ranks);
+        const nn::Layers net = make_model(recipe, {}, {.ranks = on_paper});
         Bytes expected = 0, drawn = 0;
         for (const auto& [parameter, tensor] : net.named_parameters())
           expected += static_cast<Bytes>(tensor.nbytes());
@@ -211,8 +234,9 @@ TEST(SplitPictureOfRecipe, IsRefusedForSizesThatRanksCannotShare) {
   EXPECT_THAT(refusal_of(recipe_of_config("llama", "smollm2-135m", 2)),
               AllOf(HasSubstr("heads = 9, kv_heads = 3"), HasSubstr("but over 1, 3, 9")));
   EXPECT_THAT(refusal_of(recipe_of("gpt2", 128)), HasSubstr("a split over 128 ranks"));
-  EXPECT_THAT(refusal_of(recipe::parse_recipe("[model]\nname = \"unet\"\n", "unet.toml")),
-              HasSubstr("the model is 'unet'"));
+  EXPECT_THAT(refusal_of(recipe::parse_recipe(
+                  "[model]\nname = \"unet\"\nwidth = 2\n[mesh]\ntensor = 3\n", "unet.toml")),
+              HasSubstr("cannot be split over 3 tensor ranks"));
 }
 
 }  // namespace

@@ -33,8 +33,12 @@ int devices_for(const recipe::Recipe& recipe, const recipe::Recipe::Mesh& before
   return balance.empty() ? count / parts : static_cast<int>(balance.size());
 }
 
-// The keys that need `tensor`, which are off by default.
-constexpr std::array keys_of_tensor_ranks = {"mesh.sequence_parallel", "pipeline.split_recomputed"};
+// The keys that need `tensor`, with their defaults.
+FieldChanges usual_split() {
+  return {{"mesh.sequence_parallel", "false"},
+          {"pipeline.split_recomputed", "false"},
+          {"mesh.split_layers", "[]"}};
+}
 
 // The keys of [mesh] that need `shard`, with their defaults.
 FieldChanges usual_sharding() {
@@ -61,7 +65,7 @@ FieldChanges changes_of_mesh(const std::string& words) {
     if (dimension.name == "shard" && dimension.size == 1)  // a run that sharded no longer does
       for (const auto& change : usual_sharding()) changes.push_back(change);
     if (dimension.name == "tensor" && dimension.size == 1)
-      for (const char* key : keys_of_tensor_ranks) changes.emplace_back(key, "false");
+      for (const auto& change : usual_split()) changes.push_back(change);
   }
   return changes;
 }

@@ -196,10 +196,10 @@ void check_view(const Verb& verb, const ViewArguments& arguments) {
     if (!file.empty()) train::refuse_replacing({file}, arguments.overwrite, flag);
 }
 
-int perform_view(const Verb& verb, const ViewArguments& arguments) {
+int perform_view(const Verb& verb, const ViewArguments& arguments, const RunOptions& options) {
   check_view(verb, arguments);
   if (arguments.split.split)
-    return view_split(arguments.run, arguments.split, arguments.out, arguments.json);
+    return view_split(arguments.run, arguments.split, arguments.out, arguments.json, options);
   if (!arguments.run.empty()) return view_run(arguments);
   std::vector<std::string> written;
   const std::vector<schedule::Timeline> panels = simulated(arguments, written);
@@ -268,7 +268,7 @@ void add_view(Verb app, const RunOptions& options) {
                 "trestle view --csv mine.csv --out mine.svg", "trestle view runs/unet_quick",
                 "trestle view recipes/gpt2.toml --split --mesh tensor=4 --out split.svg"}) +
       "The drawing is folded to the width of the terminal, or to COLUMNS.\n" + exit_codes());
-  verb.action([verb, arguments] { return perform_view(verb, *arguments); });
+  verb.action([verb, arguments, &options] { return perform_view(verb, *arguments, options); });
 }
 
 }  // namespace trestle::cli

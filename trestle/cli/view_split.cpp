@@ -22,9 +22,9 @@ namespace {
 
 // The fields of a recipe that are flags of the split: what determines it.
 const std::vector<std::string> split_fields = {
-    "model.width",        "transformer.config",    "transformer.vocabulary",
-    "transformer.layers", "transformer.heads",     "transformer.kv_heads",
-    "transformer.mlp",    "mesh.sequence_parallel"};
+    "model.width",        "transformer.config",     "transformer.vocabulary",
+    "transformer.layers", "transformer.heads",      "transformer.kv_heads",
+    "transformer.mlp",    "mesh.sequence_parallel", "mesh.split_layers"};
 
 std::string dashed(std::string key) {
   for (char& letter : key)
@@ -46,8 +46,8 @@ recipe::Recipe recipe_of_split(const std::string& given, const SplitArguments& a
 void add_split_flags(Verb verb, SplitArguments& arguments, const RunOptions& options) {
   verb.add_switch(
       "--split", arguments.split,
-      "Draw which tensor rank holds which rows and columns of a language model's block, "
-      "and what the ranks send to one another");
+      "Draw which tensor rank holds which rows and columns of a model's layers, and what the ranks "
+      "send to one another");
   verb.add("--mesh", arguments.mesh,
            "With --split: the ranks, as in train: tensor=4 (default: the recipe's [mesh])")
       .type("NAME=N,...");
@@ -62,14 +62,14 @@ void refuse_split_flags(const Verb& verb) {
 }
 
 int view_split(const std::string& recipe, const SplitArguments& arguments, const std::string& out,
-               bool json) {
+               bool json, const RunOptions& options) {
   const recipe::Recipe read = recipe_of_split(recipe, arguments);
   const bool one_rank = arguments.mesh.find("tensor") != std::string::npos;
   if (read.mesh.tensor == 1 && !one_rank)
     throw UsageError(text("--split: the mesh of ", recipe, " has no tensor ranks"),
                      {.hint = "Give their number, for example --mesh tensor=4."});
   recipe::check_recipe(read);
-  const view::SplitPicture picture = train::split_picture(read);
+  const view::SplitPicture picture = train::split_picture(read, options.models);
   std::vector<std::string> written;
   if (!out.empty()) {
     const bool svg = std::filesystem::path(out).extension() == ".svg";

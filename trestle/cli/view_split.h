@@ -22,6 +22,6 @@ void refuse_split_flags(const Verb& verb);
 // Draws the split of a recipe, or of a run folder's recipe. Prints it as text or JSON, and writes
 // it to `out`, unless that is empty. Returns the exit code.
 int view_split(const std::string& recipe, const SplitArguments& arguments, const std::string& out,
-               bool json);
+               bool json, const RunOptions& options);
 
 }  // namespace trestle::cli

@@ -33,19 +33,19 @@ Options sizes(const ModelOptions& options, std::int64_t Options::*inputs) {
   return sizes;
 }
 
-nn::Layers make_unet(const ModelOptions& options) {
+UNetOptions unet_options(const ModelOptions& options) {
   UNetOptions unet_options = sizes(options, &UNetOptions::in_channels);
   unet_options.bilinear = options.bilinear;
-  return unet(unet_options);
+  return unet_options;
 }
 
-nn::Layers make_unet3d(const ModelOptions& options) {
+UNet3dOptions unet3d_options(const ModelOptions& options) {
   UNet3dOptions unet_options = sizes(options, &UNet3dOptions::in_channels);
   set_if_given(unet_options.depth, options.depth);
   for (const std::string& level : options.pooling)
     unet_options.pooling.push_back(parse_pooling(level));
   unet_options.trilinear = options.bilinear;
-  return unet3d(unet_options);
+  return unet_options;
 }
 
 nn::Layers make_transformer(const ModelOptions& options) {
@@ -61,27 +61,39 @@ nn::Layers make_transformer(const ModelOptions& options) {
                                             .recompute_attention = options.recompute_attention});
 }
 
+using Rules = std::vector<tensor_parallel::SplitRule>;
+
+Rules no_plan(const ModelOptions&) { return {}; }
+
 struct Maker {
   std::string_view name;
   nn::Layers (*make)(const ModelOptions&);
+  Rules (*plan)(const ModelOptions&) = no_plan;  // of tensor parallelism
 };
 constexpr std::array model_table = {
-    Maker{"unet", make_unet},
-    Maker{"unet3d", make_unet3d},
+    Maker{"unet", [](const ModelOptions& o) { return unet(unet_options(o)); },
+          [](const ModelOptions& o) { return unet_plan(unet_options(o)); }},
+    Maker{"unet3d", [](const ModelOptions& o) { return unet3d(unet3d_options(o)); },
+          [](const ModelOptions& o) { return unet3d_plan(unet3d_options(o)); }},
     Maker{"resnet18",
-          [](const ModelOptions& o) { return resnet18(sizes(o, &ResNetOptions::in_channels)); }},
+          [](const ModelOptions& o) { return resnet18(sizes(o, &ResNetOptions::in_channels)); },
+          [](const ModelOptions&) { return resnet18_plan(); }},
     Maker{
         "resnet18_flat",
-        [](const ModelOptions& o) { return resnet18_flat(sizes(o, &ResNetOptions::in_channels)); }},
+        [](const ModelOptions& o) { return resnet18_flat(sizes(o, &ResNetOptions::in_channels)); },
+        [](const ModelOptions&) { return resnet18_plan(); }},
     Maker{"resnet50",
-          [](const ModelOptions& o) { return resnet50(sizes(o, &ResNet50Options::in_channels)); }},
+          [](const ModelOptions& o) { return resnet50(sizes(o, &ResNet50Options::in_channels)); },
+          [](const ModelOptions&) { return resnet50_plan(); }},
     Maker{"gpt2", make_transformer},
     Maker{"llama", make_transformer},
-    Maker{"toy", [](const ModelOptions& o) { return toy(sizes(o, &ToyOptions::features)); }},
-    Maker{
-        "two_linears",
-        [](const ModelOptions& o) { return two_linears(sizes(o, &TwoLinearsOptions::features)); }},
-    Maker{"mlp", [](const ModelOptions& o) { return mlp(sizes(o, &MlpOptions::features)); }},
+    Maker{"toy", [](const ModelOptions& o) { return toy(sizes(o, &ToyOptions::features)); },
+          [](const ModelOptions&) { return toy_plan(); }},
+    Maker{"two_linears",
+          [](const ModelOptions& o) { return two_linears(sizes(o, &TwoLinearsOptions::features)); },
+          [](const ModelOptions&) { return two_linears_plan(); }},
+    Maker{"mlp", [](const ModelOptions& o) { return mlp(sizes(o, &MlpOptions::features)); },
+          [](const ModelOptions& o) { return mlp_plan(sizes(o, &MlpOptions::features)); }},
 };
 
 }  // namespace
@@ -108,6 +120,10 @@ nn::Layers make_model(const ModelOptions& options) {
         text("model '", maker.name, "' has no option '", name, "'; only 'unet3d' has it"));
   }
   return maker.make(options);
+}
+
+std::vector<tensor_parallel::SplitRule> split_plan(const ModelOptions& options) {
+  return choose("model", options.name, model_table).plan(options);
 }
 
 std::vector<std::string> model_names() {

@@ -12,6 +12,7 @@
 #include "trestle/models/transformer/low_rank.h"
 #include "trestle/models/transformer/tensor_split.h"
 #include "trestle/nn/layers.h"
+#include "trestle/tensor_parallel/split_plan.h"
 
 // Models by name, for recipes. A model of your own needs none of this: any nn::Layers is one.
 namespace trestle::models {
@@ -47,6 +48,11 @@ using OwnModels = std::map<std::string, MakeModel>;
 // Throws UsageError that suggests the nearest name for any other name; also for negative sizes, and
 // for an option that the model does not have.
 nn::Layers make_model(const ModelOptions& options);
+
+// The plan of tensor parallelism that the model comes with (tensor_parallel/split_plan.h); none for
+// a transformer, which ModelOptions::tensor splits when it is made. Throws UsageError for a name
+// that make_model() does not know.
+std::vector<tensor_parallel::SplitRule> split_plan(const ModelOptions& options);
 
 std::vector<std::string> model_names();
 

@@ -88,4 +88,11 @@ nn::Layers resnet50(const ResNet50Options& options) {
   return net;
 }
 
+std::vector<tensor_parallel::SplitRule> resnet50_plan() {
+  using tensor_parallel::Split;
+  return {{.layer = "layer*.conv2", .split = Split::Columns},
+          {.layer = "layer*.bn2", .split = Split::Channels},
+          {.layer = "layer*.conv3", .split = Split::Rows}};
+}
+
 }  // namespace trestle::models

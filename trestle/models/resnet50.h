@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "trestle/nn/layers.h"
+#include "trestle/tensor_parallel/split_plan.h"
 
 // ResNet-50 (He, Zhang, Ren, Sun 2015) for photos, as in torchvision: the stride of a block is in
 // its 3x3 convolution ("version 1.5"), and parameters and buffers have torchvision's names.
@@ -28,5 +30,9 @@ struct ResNet50Options {
 // Takes images [N, in_channels, H, W] of any size, returns scores [N, classes]. Throws UsageError
 // for options that are not positive.
 nn::Layers resnet50(const ResNet50Options& options = {});
+
+// A plan of tensor parallelism (tensor_parallel/split_plan.h): the ranks share the channels between
+// the second and the third convolution of each block.
+std::vector<tensor_parallel::SplitRule> resnet50_plan();
 
 }  // namespace trestle::models

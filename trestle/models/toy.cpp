@@ -75,4 +75,28 @@ nn::Layers two_linears(const TwoLinearsOptions& options) {
   return net;
 }
 
+std::vector<tensor_parallel::SplitRule> toy_plan() {
+  using tensor_parallel::Split;
+  return {{.layer = "in", .split = Split::ColumnsGathered},
+          {.layer = "mid*", .split = Split::ColumnsGathered},
+          {.layer = "mix.linear", .split = Split::ColumnsGathered},
+          {.layer = "out", .split = Split::ColumnsGathered}};
+}
+
+std::vector<tensor_parallel::SplitRule> mlp_plan(const MlpOptions& options) {
+  using tensor_parallel::Split;
+  std::vector<tensor_parallel::SplitRule> plan;
+  for (int layer = 1; layer <= options.depth; layer += 2) {
+    plan.push_back({.layer = text("linear", layer), .split = Split::Columns});
+    const bool is_last = layer == options.depth;
+    plan.push_back({.layer = is_last ? "out" : text("linear", layer + 1), .split = Split::Rows});
+  }
+  return plan;
+}
+
+std::vector<tensor_parallel::SplitRule> two_linears_plan() {
+  using tensor_parallel::Split;
+  return {{.layer = "net1", .split = Split::Columns}, {.layer = "net2", .split = Split::Rows}};
+}
+
 }  // namespace trestle::models

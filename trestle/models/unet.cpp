@@ -22,12 +22,7 @@ nn::Layers unet(const UNetOptions& options) {
 }
 
 std::vector<tensor_parallel::SplitRule> unet_plan(const UNetOptions& options) {
-  using tensor_parallel::Split;
-  std::vector<tensor_parallel::SplitRule> plan = {{.layer = "*.conv1", .split = Split::Columns},
-                                                  {.layer = "*.norm1", .split = Split::Channels},
-                                                  {.layer = "*.conv2", .split = Split::Rows}};
-  if (!options.bilinear) plan.push_back({.layer = "up*_t", .split = Split::ColumnsGathered});
-  return plan;
+  return unet_split_plan(options.bilinear);
 }
 
 }  // namespace trestle::models

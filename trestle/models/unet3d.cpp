@@ -63,6 +63,10 @@ nn::Layers unet3d(const UNet3dOptions& options) {
                                       factors);
 }
 
+std::vector<tensor_parallel::SplitRule> unet3d_plan(const UNet3dOptions& options) {
+  return unet_split_plan(options.trilinear);
+}
+
 Pooling smallest_side(const UNet3dOptions& options) {
   check_sizes(options);
   check_pooling(options);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trestle/nn/layers.h"
+#include "trestle/tensor_parallel/split_plan.h"
 
 // The U-Net for volumes (Cicek, Abdulkadir, Lienkamp, Brox, Ronneberger 2016): the layers and the
 // channels of unet.h with convolutions of 3 x 3 x 3, and a depth and a pooling of your choice.
@@ -38,6 +39,9 @@ struct UNet3dOptions {
 // in unet.h. Throws UsageError for options that are not positive, a pooling for another number of
 // levels, a level that pools nothing, and a width that is odd with `trilinear`.
 nn::Layers unet3d(const UNet3dOptions& options = {});
+
+// A plan of tensor parallelism, as unet_plan() of unet.h.
+std::vector<tensor_parallel::SplitRule> unet3d_plan(const UNet3dOptions& options = {});
 
 // The product of all levels' factors, for slices, rows and columns.
 Pooling smallest_side(const UNet3dOptions& options);

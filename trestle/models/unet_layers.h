@@ -11,6 +11,7 @@
 
 #include "trestle/base/text.h"
 #include "trestle/nn/layers.h"
+#include "trestle/tensor_parallel/split_plan.h"
 
 // The U-Nets of two and of three dimensions: one rule for layers and channels. Internal to this
 // folder.
@@ -101,6 +102,17 @@ struct UNetRule {
   bool interpolate = false;  // instead of transposed convolutions
   std::uint64_t seed = 0;
 };
+
+// The ranks share the channels between the two convolutions of each pair, and the output channels
+// of the transposed convolutions, which are gathered.
+inline std::vector<tensor_parallel::SplitRule> unet_split_plan(bool interpolate) {
+  using tensor_parallel::Split;
+  std::vector<tensor_parallel::SplitRule> plan = {{.layer = "*.conv1", .split = Split::Columns},
+                                                  {.layer = "*.norm1", .split = Split::Channels},
+                                                  {.layer = "*.conv2", .split = Split::Rows}};
+  if (!interpolate) plan.push_back({.layer = "up*_t", .split = Split::ColumnsGathered});
+  return plan;
+}
 
 // `factors` has the pooling factors of each level from the top.
 template <class Space>

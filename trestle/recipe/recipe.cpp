@@ -255,9 +255,10 @@ static void add_problems_of_mesh(const Recipe::Mesh& mesh, std::vector<std::stri
     refuse("units", "'shard' above 1 and 'shard_level' = \"parameters\"");
   if (!shards_parameters && mesh.reshard != usual.reshard)
     refuse("reshard", "'shard' above 1 and 'shard_level' = \"parameters\"");
-  if (mesh.tensor == 1 && mesh.sequence_parallel)
-    refuse("sequence_parallel",
-           "'tensor' above 1: give it, for example --mesh tensor=2, or leave the key out");
+  constexpr const char* tensor =
+      "'tensor' above 1: give it, for example --mesh tensor=2, or leave the key out";
+  if (mesh.tensor == 1 && mesh.sequence_parallel) refuse("sequence_parallel", tensor);
+  if (mesh.tensor == 1 && !mesh.split_layers.empty()) refuse("split_layers", tensor);
   if (!shards && mesh.offload) refuse("offload", "'shard' above 1 and a 'shard_level' above none");
   if (mesh.bucket.empty()) return;
   if (mesh.parts() == 1) refuse("bucket", "'replicate' or 'shard' above 1");

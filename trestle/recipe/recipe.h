@@ -105,6 +105,7 @@ struct Recipe {
     std::int64_t shard = 1;
     std::int64_t tensor = 1;
     bool sequence_parallel = false;
+    std::vector<std::string> split_layers = {};
     std::string shard_level = "parameters";
     std::vector<std::string> units = {"layers"};
     std::string reshard = "yes";

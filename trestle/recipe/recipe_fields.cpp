@@ -181,13 +181,19 @@ void add_rank_fields(std::vector<Field>& fields) {
             {1, 1000, {}, OnResume::ChangesNumbers}));
   fields.push_back(
       field(&Recipe::mesh, "mesh", &M::tensor, "tensor",
-            "tensor parallelism: ranks that split the layers of a transformer, its heads, MLPs and "
-            "vocabulary",
+            "tensor parallelism: ranks that split the layers of the model; of a transformer its "
+            "heads, MLPs and vocabulary",
             {1, 1000, {}, OnResume::MayChange}));
   fields.push_back(
       field(&Recipe::mesh, "mesh", &M::sequence_parallel, "sequence_parallel",
             "with `tensor`: norms, dropout and sums work on shards of the tokens, which takes less "
             "memory and sends the same bytes",
+            {.on_resume = OnResume::MayChange}));
+  fields.push_back(
+      field(&Recipe::mesh, "mesh", &M::split_layers, "split_layers",
+            "with `tensor`: how the layers of a model other than a transformer are split, a rule "
+            "for each, such as `net1 columns` and `net2 rows`; empty: the plan that the model "
+            "comes with",
             {.on_resume = OnResume::MayChange}));
   fields.push_back(field(&Recipe::mesh, "mesh", &M::shard_level, "shard_level",
                          "what is sharded over the ranks of `shard`: nothing; optimizer_state "

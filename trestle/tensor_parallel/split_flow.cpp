@@ -148,6 +148,8 @@ class Flow {
           check_pair(open, *event.module);
           is_closed = true;
         }
+      } else if (event.what == What::Keeps) {
+        check_joined(open, *event.module, event.module->facts.outputs);
       }
     }
     if (is_closed) open.clear();
@@ -192,6 +194,7 @@ class Flow {
         case What::Keeps:
           if (open->empty() && is_known)
             add(text("'", module.name, "' takes slices, but its input is whole: leave it whole"));
+          check_joined(*open, module, module.facts.outputs);
           break;
         case What::Mixes:
           if (!open->empty()) check_mixing(*open, module);
@@ -246,6 +249,27 @@ class Flow {
                "their sizes as parts; if not, give parts {",
                outputs, "}"));
     }
+    check_joined(columns, row, row.facts.inputs);
+  }
+
+  // A layer behind a concatenation of slices has the slices of each of them, not one range.
+  void check_joined(const Modules& columns, const ModuleTree& module, std::int64_t features) {
+    if (columns.empty() || !module.split_by()->parts.empty()) return;
+    std::vector<std::string> names;
+    std::int64_t sum = 0;
+    for (const ModuleTree* column : columns) {
+      names.push_back(text("'", column->name, "' (", column->facts.outputs, ")"));
+      sum += column->facts.outputs;
+    }
+    // A product behind a convolution may take each channel's pixels, which are one range.
+    const bool flattens = module.facts.kind == ModuleKind::Product &&
+                          columns.front()->facts.kind == ModuleKind::Convolution;
+    const bool is_joined = columns.size() > 1 ? sum == features : sum < features && !flattens;
+    if (!is_joined) return;
+    add(text("'", module.name, "' takes ", features, " features of ", join(names, " and "),
+             ": if they are concatenated, give their sizes as parts, in that order; if not, give "
+             "parts {",
+             features, "}"));
   }
 
   const nn::Graph& graph_;

@@ -90,7 +90,8 @@ struct SplitPlan {
 // - sizes that the ranks cannot share, with the numbers of ranks that could;
 // - a column layer whose output no row layer joins, a row layer with whole input, a layer between
 //   them that needs whole input;
-// - a column layer with more outputs than its row layer has inputs and no `parts`;
+// - a column layer with more outputs than its row layer has inputs, or slices of several layers
+//   that may be concatenated before one, and no `parts`;
 // - tied parameters that are split differently;
 // - ranks with different models, values of parameters or plans.
 // The order of layers is known in nn::Layers and in torch::nn::Sequential. In a program's own

@@ -7,6 +7,7 @@
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/sliced_weights.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/models/transformer/adapters.h"
 #include "trestle/train/language/load_adapters.h"
@@ -124,7 +125,7 @@ std::vector<InitialFile> initial_files(const recipe::Recipe& recipe,
                              return load_transformer_weights(transformer_config(recipe), model,
                                                              weights, options, NewTokens::Filled,
                                                              slices);
-                           return checkpoint::load_weights(model, weights, options);
+                           return checkpoint::load_sliced_weights(model, slices, weights, options);
                          },
                      .note = note_on_new_tokens(recipe)});
   const std::string& adapters = recipe.adapters.weights;

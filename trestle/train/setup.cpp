@@ -24,6 +24,7 @@
 #include "trestle/train/optimizers/run_rate.h"
 #include "trestle/train/run_folder/environment.h"
 #include "trestle/train/sharding_plan.h"
+#include "trestle/train/split_layers.h"
 
 namespace trestle::train {
 
@@ -52,13 +53,6 @@ void check_row_count(const recipe::Recipe::Data& data) {
                  "a run early."});
 }
 
-void check_split(const recipe::Recipe& recipe) {
-  if (recipe.mesh.tensor == 1 || is_transformer(recipe)) return;
-  throw UsageError(text("'tensor' = ", recipe.mesh.tensor, " in [mesh] splits the layers of ",
-                        "transformers, and the model is '", recipe.model.name, "'"),
-                   {.hint = "Use replicate, shard or pipeline in [mesh]."});
-}
-
 }  // namespace
 
 void check_training(const recipe::Recipe& recipe, const UserParts& own) {
@@ -73,7 +67,7 @@ void check_training(const recipe::Recipe& recipe, const UserParts& own) {
   nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
   for (const std::string& word : recipe.pipeline.recompute) schedule::parse_recompute(word);
   link_of(recipe.mesh);
-  check_split(recipe);
+  check_split_of_layers(recipe);
 }
 
 std::optional<simulate::Link> link_of(const recipe::Recipe::Mesh& mesh) {
@@ -178,7 +172,7 @@ models::TensorSplit split_on_paper(const recipe::Recipe::Mesh& mesh) {
 }
 
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own,
-                      const models::TensorSplit& tensor) {
+                      const models::TensorSplit& tensor, tensor_parallel::SplitPlan* plan) {
   models::ModelOptions options;
   options.name = recipe.model.name;
   options.in_channels = recipe.model.channels;
@@ -188,7 +182,9 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
   options.depth = recipe.model.depth;
   options.pooling = recipe.model.pooling;
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
-  if (is_transformer(recipe) && !own.contains(recipe.model.name)) {
+  const bool is_own = own.contains(recipe.model.name);
+  if (is_own) options.tensor = tensor;
+  if (is_transformer(recipe) && !is_own) {
     options.transformer = transformer_config(recipe);
     options.attention = models::parse_attention_core(recipe.transformer.attention);
     options.adapters = adapter_options(recipe);
@@ -198,6 +194,8 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
     options.recompute_attention = recomputes_attention(recipe);
   }
   const auto checked = [&](nn::Layers model) {
+    auto split = split_layers(recipe, model, options, own, tensor.ranks);
+    if (plan != nullptr) *plan = std::move(split);
     check_names_of_layers(recipe, model);
     return model;
   };

@@ -12,6 +12,7 @@
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/simulate/link.h"
+#include "trestle/tensor_parallel/split_plan.h"
 #include "trestle/train/progress/run_plan.h"
 #include "trestle/train/step_prediction.h"
 #include "trestle/train/task.h"
@@ -43,10 +44,12 @@ at::MemoryFormat memory_format_of(const recipe::Recipe& recipe);
 void check_names_of_layers(const recipe::Recipe& recipe, const nn::Layers& model);
 
 // The model of [model]: one of `own`, or one of models::make_model's. Its layers have
-// the names that [mesh] and [pipeline] give: check_names_of_layers().
-// `tensor` splits the layers of a transformer.
+// the names that [mesh] and [pipeline] give: check_names_of_layers(). `tensor` splits its layers:
+// those of a transformer as they are made, those of another model by a plan (split_layers.h). All
+// of these ranks call it. `plan` gets what became of each layer that a plan split.
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own,
-                      const models::TensorSplit& tensor = {});
+                      const models::TensorSplit& tensor = {},
+                      tensor_parallel::SplitPlan* plan = nullptr);
 
 // The split of [mesh] as its first rank sees it, without other ranks: for predictions.
 models::TensorSplit split_on_paper(const recipe::Recipe::Mesh& mesh);

@@ -11,6 +11,8 @@
 #include "trestle/base/text.h"
 #include "trestle/models/transformer/transformer.h"
 #include "trestle/train/language/transformer_recipe.h"
+#include "trestle/train/plan_picture.h"
+#include "trestle/train/split_layers.h"
 #include "trestle/train/task.h"
 
 namespace trestle::train {
@@ -275,14 +277,12 @@ class TransformerPicture {
 
 }  // namespace
 
-view::SplitPicture split_picture(const recipe::Recipe& recipe) {
-  if (!is_transformer(recipe))
-    throw UsageError(text("the picture of a split is for transformers, and the model is '",
-                          recipe.model.name, "'"),
-                     {.hint = "'name' in [model] can be gpt2 or llama."});
+view::SplitPicture split_picture(const recipe::Recipe& recipe, const models::OwnModels& own) {
+  check_split_of_layers(recipe);
   if (recipe.mesh.tensor > view::most_split_ranks)
     throw UsageError(text("a split over ", recipe.mesh.tensor, " ranks cannot be drawn"),
                      {.hint = text("A picture has 1 to ", view::most_split_ranks, " ranks.")});
+  if (!is_transformer(recipe) || own.contains(recipe.model.name)) return plan_picture(recipe, own);
   return TransformerPicture(recipe).take();
 }
 
