@@ -153,6 +153,59 @@ TEST_F(TrainTensor, LevelsMeasureTensorRanksBesideTheirFormula) {
   EXPECT_THAT(odd.out, HasSubstr("but over 1, 2, 4"));
 }
 
+// A recomputed block repeats its sums, and gathers the shares of its input.
+TEST_F(TrainTensor, LevelsRecomputeAsTheRecipeDoes) {
+  const auto level = [](const std::string& keys, const std::vector<std::string>& flags = {}) {
+    write_file(folder_ / "recomputed.toml", read_file(folder_ / "split.toml") + keys);
+    std::vector<std::string> words = {"levels", "recomputed.toml", "--ranks", "2", "--steps",
+                                      "1",      "--json"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, 0) << done.err;
+    const auto row = nlohmann::json::parse(done.out)["levels"].back();
+    EXPECT_EQ(row["name"], "tensor");
+    EXPECT_EQ(row["moved_bytes"], row["formula_moved_bytes"]) << keys;
+    return row;
+  };
+  const std::string mesh = "\n[mesh]\ntensor = 2\n";
+  const auto plain = level(mesh);
+  const auto attention = level(mesh + "[pipeline]\ncheckpoint = [\"attention\"]\n");
+  EXPECT_EQ(attention["moved_bytes"], plain["moved_bytes"]);
+  EXPECT_EQ(level(mesh, {"--checkpoint", "attention"})["moved_bytes"], plain["moved_bytes"]);
+  const std::string blocks = mesh + "[pipeline]\ncheckpoint = [\"blocks\"]\n";
+  const auto recomputed = level(blocks), shared = level(blocks + "split_recomputed = true\n");
+  EXPECT_GT(recomputed["moved_bytes"], plain["moved_bytes"]);
+  // Two blocks gather 8 rows of 32 tokens of 16 numbers, of which half come from the other rank.
+  EXPECT_EQ(shared["moved_bytes"].get<double>() - recomputed["moved_bytes"].get<double>(),
+            2 * (8 * 32 * 16 * 4) / 2);
+}
+
+TEST_F(TrainTensor, ASavedProfileIsThatOfTheSameSplit) {
+  const auto recipe = [](const std::string& name, const std::string& keys) {
+    write_file(folder_ / name, read_file(folder_ / "split.toml") + "\n[mesh]\ntensor = 2\n" + keys);
+    return name;
+  };
+  const std::string blocks = "[pipeline]\ncheckpoint = [\"blocks\"]\n";
+  const std::string kept = recipe("kept.toml", blocks),
+                    shared = recipe("shared.toml", blocks + "split_recomputed = true\n"),
+                    sequence = recipe("sequence.toml", "sequence_parallel = true\n" + blocks);
+  const auto refusal = [](const std::string& name, const char* profile) {
+    const Finished done = run({"balance", name, "--profile", profile});
+    EXPECT_EQ(done.code, 2) << done.out;
+    return done.err;
+  };
+  ASSERT_EQ(run({"balance", shared, "--save", "shared.json"}).code, 0);
+  EXPECT_EQ(run({"balance", shared, "--profile", "shared.json"}).code, 0);
+  EXPECT_THAT(refusal(kept, "shared.json"),
+              HasSubstr("measured with 'split_recomputed' in [pipeline] = true, the recipe has "
+                        "false"));
+  ASSERT_EQ(run({"balance", kept, "--save", "kept.json"}).code, 0);
+  EXPECT_EQ(run({"balance", kept, "--profile", "kept.json"}).code, 0);
+  EXPECT_THAT(
+      refusal(sequence, "kept.json"),
+      HasSubstr("measured with 'sequence_parallel' in [mesh] = false, the recipe has true"));
+}
+
 TEST_F(TrainTensor, RefusesMeshesThatDoNotFit) {
   const auto refused = [](const std::vector<std::string>& flags) {
     const Finished finished = train("refused", flags);
@@ -160,7 +213,7 @@ TEST_F(TrainTensor, RefusesMeshesThatDoNotFit) {
     return finished.err;
   };
   EXPECT_THAT(refused({"--mesh", "tensor=3"}),
-              AllOf(HasSubstr("4 heads, 2 of keys and values"),
+              AllOf(HasSubstr("heads = 4, kv_heads = 2"),
                     HasSubstr("cannot be split over 3 tensor ranks, but over 1, 2, 4")));
   // Before a thousand processes are started.
   EXPECT_THAT(refused({"--mesh", "tensor=1000"}),
@@ -176,7 +229,58 @@ TEST_F(TrainTensor, RefusesMeshesThatDoNotFit) {
   EXPECT_THAT(refused({"--mesh", "tensor=2", "--ranks", "3"}), HasSubstr("lays out 2 ranks"));
   EXPECT_THAT(refused({"--mesh", "tensors=2"}), HasSubstr("did you mean 'tensor'?"));
   EXPECT_THAT(refused({"--mesh", "tensor=2", "--adapter-rank", "2", "--adapter-targets", "q_proj"}),
-              HasSubstr("a model with adapters cannot be split over tensor ranks"));
+              HasSubstr("(adapter_rank = 2) cannot be split over tensor ranks"));
+}
+
+// The flag is refused, as the key of a recipe is: dropped, it would leave the run without what it
+// sets.
+TEST_F(TrainTensor, RefusesFlagsOfTensorRanksBesideOneRank) {
+  const std::vector<std::string> sequence = {"--sequence-parallel", "true"};
+  const std::vector<std::string> shares = {"--checkpoint", "blocks", "--split-recomputed", "true"};
+  for (const char* mesh : {"tensor=1", "pipeline=2,tensor=1", "replicate=2"})
+    for (const auto& [flags, words] :
+         {std::pair(sequence,
+                    "'sequence_parallel' in [mesh] has no effect without 'tensor' above 1"),
+          std::pair(shares, "'split_recomputed' in [pipeline] has no effect without 'tensor'")})
+      for (const char* more : {"--dry-run", "--quiet"}) {
+        std::vector<std::string> all = {"train", "split.toml", "--mesh", mesh, more};
+        all.insert(all.end(), flags.begin(), flags.end());
+        const Finished refused = run(all);
+        EXPECT_EQ(refused.code, 2) << join(all, " ");
+        EXPECT_THAT(refused.err, AllOf(HasSubstr(words), HasSubstr("--mesh tensor=2")));
+      }
+  const Finished resumed = run({"train", "--resume", "runs/plain", "--epochs", "3", "--mesh",
+                                "tensor=1", "--sequence-parallel", "true"});
+  EXPECT_EQ(resumed.code, 2) << resumed.out;
+  EXPECT_THAT(resumed.err, HasSubstr("'sequence_parallel' in [mesh] has no effect"));
+  // Keys that the recipe brings along are those of its own ranks.
+  write_file(folder_ / "sequence.toml", read_file(folder_ / "split.toml") +
+                                            "\n[mesh]\ntensor = 2\nsequence_parallel = true\n");
+  EXPECT_EQ(run({"train", "sequence.toml", "--mesh", "tensor=1", "--dry-run"}).code, 0);
+}
+
+// Each rank finds the error, in its command line or after the ranks have met.
+TEST_F(TrainTensor, ALauncherPrintsTheErrorOfASplitOnce) {
+  const auto refused = [](const char* ranks, const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"launch", "-n", ranks,          "--prefix",
+                                    "off",    "--", TRESTLE_PROGRAM};
+    all.insert(all.end(), words.begin(), words.end());
+    const Finished finished = run(all);
+    EXPECT_EQ(finished.code, 2) << join(words, " ");
+    EXPECT_EQ(finished.err.find("trestle: "), 0U) << join(words, " ") << "\n" << finished.err;
+    EXPECT_EQ(finished.err.rfind("trestle: "), 0U) << join(words, " ") << "\n" << finished.err;
+    return finished.err;
+  };
+  const char* const split = "cannot be split over 3 tensor ranks";
+  EXPECT_THAT(refused("3", {"train", "split.toml", "--mesh", "tensor=3"}), HasSubstr(split));
+  EXPECT_THAT(refused("3", {"view", "split.toml", "--split", "--mesh", "tensor=3"}),
+              HasSubstr(split));
+  EXPECT_THAT(refused("3", {"generate", "runs/plain", "--prompt", "The"}), HasSubstr(split));
+  EXPECT_THAT(refused("2", {"generate", "runs/plain", "--ids", "1,1000"}),
+              HasSubstr("the token id 1000"));
+  EXPECT_THAT(
+      refused("4", {"train", "split.toml", "--mesh", "pipeline=2,tensor=2", "--balance", "2,2,1"}),
+      HasSubstr("'balance' in [pipeline] has 3 stages"));
 }
 
 // The weights of a rank, its activations and its slice of the scores.
