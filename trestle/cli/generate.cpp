@@ -99,18 +99,6 @@ int generate_on_rank(const GenerateArguments& arguments, const World* world) {
   return code_of_signals(ranks.alone() ? nullptr : world);
 }
 
-// Throws UsageError for flags that do not fit several ranks.
-void check_ranks(const GenerateArguments& arguments, int ranks) {
-  if (ranks == 1) return;
-  if (arguments.precision == "int8")
-    throw UsageError(text("--precision int8 cannot be split over ", ranks, " tensor ranks"),
-                     {.hint = "Use fp32 or bf16, or one rank."});
-  if (!arguments.adapter.empty())
-    throw UsageError(text("--adapter cannot be split over ", ranks, " tensor ranks"),
-                     {.hint = "Add the adapters to the weights first: trestle export MODEL "
-                              "--adapter FOLDER --out MERGED --names hugging_face"});
-}
-
 // The number of ranks that --mesh lays out.
 int ranks_of_mesh(const GenerateArguments& arguments) {
   if (arguments.mesh.empty()) return 1;
@@ -134,7 +122,6 @@ int perform_generate(GenerateArguments& arguments, const std::function<void()>& 
   RankOptions& ranks = arguments.ranks;
   ranks.words = words;
   ranks.check = [&](int count) {
-    check_ranks(arguments, count);
     train::check_text_model(arguments.model, options_of(arguments), count);
     // Only a machine with GPUs knows the number of cuda:all.
     if (!arguments.devices.empty() && arguments.devices != "cuda:all")
@@ -144,7 +131,6 @@ int perform_generate(GenerateArguments& arguments, const std::function<void()>& 
   try {
     check();
     ranks.default_ranks = ranks_of_mesh(arguments);
-    if (const int asked = asked_ranks(ranks); asked > 1) check_ranks(arguments, asked);
   } catch (const UsageError& error) {  // the same on all ranks of a launcher
     tell_other_machines(error);
     if (another_rank_complains()) return usage_error;
