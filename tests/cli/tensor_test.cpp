@@ -16,6 +16,9 @@ using ::testing::HasSubstr;
 
 class TrainTensor : public TensorRuns {};
 
+constexpr const char* all_targets =
+    R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])";
+
 TEST_F(TrainTensor, MeshesTrainAsOneProcess) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> meshes = {
       {"tensor2", {"--mesh", "tensor=2"}},
@@ -75,6 +78,30 @@ TEST_F(TrainTensor, BeginsWithPublicWeights) {
   EXPECT_LT(actual[0], numbers("plain", "loss")[0] - 0.3) << "the weights were loaded";
 }
 
+// Adapters beside int8 matrices, from public weights.
+TEST_F(TrainTensor, TrainsAdaptersAsOneProcess) {
+  ASSERT_EQ(run({"export", "runs/plain", "--out", "frozen", "--names", "hugging_face"}).code, 0);
+  const std::vector<std::string> words = {
+      "--weights",         "frozen/model.safetensors",
+      "--adapter-rank",    "2",
+      "--adapter-alpha",   "32",
+      "--adapter-targets", "[\"q_proj\", \"v_proj\", \"down_proj\"]",
+      "--frozen-type",     "int8",
+      "--adapter-dropout", "0.1"};
+  ASSERT_EQ(train("adapters", words).code, 0);
+  for (const auto& [name, mesh] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"adapters2", {"--mesh", "tensor=2"}},
+           {"adapters4", {"--mesh", "tensor=4", "--sequence-parallel", "true"}},
+           {"adapters_stages",
+            {"--mesh", "pipeline=2,tensor=2", "--balance", "2,3", "--checkpoint", "blocks"}}}) {
+    std::vector<std::string> split = words;
+    split.insert(split.end(), mesh.begin(), mesh.end());
+    const Finished finished = train(name, split);
+    ASSERT_EQ(finished.code, 0) << finished.err;
+    expect_losses_of("adapters", name, 2e-3);  // the head is bf16
+  }
+}
+
 // The messages stand in both timelines, and the prediction counts what the step exchanges.
 TEST_F(TrainTensor, TimelinesHaveTheMessagesOfTensorRanks) {
   const Finished finished = train("timed", {"--mesh", "pipeline=2,tensor=2", "--balance", "2,3",
@@ -111,25 +138,44 @@ TEST_F(TrainTensor, DryRunsCountTheMessages) {
   ASSERT_EQ(dry.code, 0) << dry.err;
   EXPECT_THAT(dry.out, HasSubstr("whose time the prediction leaves out"));
   // The model's parameters, not those of one rank; the messages of a run, those of the loss too,
-  // also for rows that are shorter than the context.
-  const Finished whole = run({"train", "split.toml", "--row-tokens", "16", "--dry-run", "--json"});
-  const Finished split = run(
-      {"train", "split.toml", "--row-tokens", "16", "--mesh", "tensor=2", "--dry-run", "--json"});
-  const Finished ran =
-      run({"train", "split.toml", "--name", "counted", "--row-tokens", "16", "--mesh", "tensor=2",
-           "--max-steps", "1", "--predict", "true", "--json"});
-  ASSERT_EQ(ran.code, 0) << ran.err;
-  const auto field = [](const Finished& done, const char* name) {
-    for (const std::string& line : trestle::split(done.out, '\n'))
-      if (!line.empty())
-        if (const auto event = nlohmann::json::parse(line); event.contains(name))
-          return event.at(name);
-    return nlohmann::json();
-  };
-  EXPECT_FALSE(field(ran, "tensor_messages").is_null());
-  EXPECT_EQ(field(split, "parameters"), field(whole, "parameters"));
-  EXPECT_EQ(field(split, "tensor_messages"), field(ran, "tensor_messages"));
-  EXPECT_EQ(field(split, "tensor_bytes_sent"), field(ran, "tensor_bytes_sent"));
+  // also for rows that are shorter than the context, and those of adapters.
+  const std::vector<std::vector<std::string>> models = {
+      {"--row-tokens", "16"},
+      {"--adapter-rank", "2", "--adapter-targets", all_targets, "--frozen-type", "int8"},
+      {"--adapter-rank", "2", "--adapter-targets", all_targets, "--sequence-parallel", "true"}};
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    SCOPED_TRACE(i);
+    const auto finished = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> words = {"train", "split.toml", "--name", text("counted", i),
+                                        "--json"};
+      words.insert(words.end(), more.begin(), more.end());
+      for (const std::string& word : models[i])
+        if (word != "--sequence-parallel" || more[0] == "--mesh")
+          words.push_back(word);
+        else
+          break;
+      const Finished done = run(words);
+      EXPECT_EQ(done.code, 0) << done.err;
+      return done;
+    };
+    const Finished whole = finished({"--dry-run"});
+    const Finished split = finished({"--mesh", "tensor=2", "--dry-run"});
+    const Finished ran = finished({"--mesh", "tensor=2", "--max-steps", "1", "--predict", "true"});
+    const auto field = [](const Finished& done, const char* name) {
+      for (const std::string& line : trestle::split(done.out, '\n'))
+        if (!line.empty())
+          if (const auto event = nlohmann::json::parse(line); event.contains(name))
+            return event.at(name);
+      return nlohmann::json();
+    };
+    EXPECT_FALSE(field(ran, "tensor_messages").is_null());
+    for (const char* name : {"parameters", "frozen_parameters"}) {
+      EXPECT_EQ(field(split, name), field(whole, name)) << name;
+      EXPECT_EQ(field(split, name), field(ran, name)) << name;
+    }
+    EXPECT_EQ(field(split, "tensor_messages"), field(ran, "tensor_messages"));
+    EXPECT_EQ(field(split, "tensor_bytes_sent"), field(ran, "tensor_bytes_sent"));
+  }
 }
 
 TEST_F(TrainTensor, LevelsMeasureTensorRanksBesideTheirFormula) {
@@ -142,6 +188,12 @@ TEST_F(TrainTensor, LevelsMeasureTensorRanksBesideTheirFormula) {
   EXPECT_EQ(tensor["moved_bytes"], tensor["formula_moved_bytes"]);
   EXPECT_GT(tensor["moved_bytes"], 0);
   EXPECT_NEAR(tensor["bytes"].get<double>() / tensor["formula_bytes"].get<double>(), 1, 0.05);
+  write_file(folder_ / "adapted.toml",
+             read_file(folder_ / "split.toml") +
+                 text("\n[adapters]\nadapter_rank = 2\nadapter_targets = ", all_targets, "\n"));
+  const Finished adapted = run({"levels", "adapted.toml", "--ranks", "2", "--dry-run"});
+  ASSERT_EQ(adapted.code, 0) << adapted.err;
+  EXPECT_THAT(adapted.out, HasSubstr("tensor    left out: its formula is that of a model whose"));
   // The recipe's own tensor ranks do not shrink the model.
   const Finished of_mesh = run({"levels", "split.toml", "--ranks", "2", "--dry-run", "--json"});
   write_file(folder_ / "split2.toml", read_file(folder_ / "split.toml") + "\n[mesh]\ntensor = 2\n");
@@ -228,8 +280,6 @@ TEST_F(TrainTensor, RefusesMeshesThatDoNotFit) {
               HasSubstr("does not work with 'sequence_parallel' in [mesh]"));
   EXPECT_THAT(refused({"--mesh", "tensor=2", "--ranks", "3"}), HasSubstr("lays out 2 ranks"));
   EXPECT_THAT(refused({"--mesh", "tensors=2"}), HasSubstr("did you mean 'tensor'?"));
-  EXPECT_THAT(refused({"--mesh", "tensor=2", "--adapter-rank", "2", "--adapter-targets", "q_proj"}),
-              HasSubstr("(adapter_rank = 2) cannot be split over tensor ranks"));
 }
 
 // The flag is refused, as the key of a recipe is: dropped, it would leave the run without what it

@@ -17,18 +17,6 @@ namespace trestle::cli {
 
 namespace {
 
-// Throws UsageError for options that do not fit several ranks.
-void check_split(const ModelRanks& wanted, int ranks) {
-  if (ranks == 1) return;
-  if (wanted.options.type == at::kChar)
-    throw UsageError(text("--precision int8 cannot be split over ", ranks, " tensor ranks"),
-                     {.hint = "Use fp32 or bf16, or one rank."});
-  if (!wanted.options.adapters.empty())
-    throw UsageError(text("--adapter cannot be split over ", ranks, " tensor ranks"),
-                     {.hint = "Add the adapters to the weights first: trestle export MODEL "
-                              "--adapter FOLDER --out MERGED --names hugging_face"});
-}
-
 // The number of ranks that --mesh lays out.
 int ranks_of_mesh(const ModelRanks& wanted) {
   if (wanted.mesh.empty()) return 1;
@@ -81,12 +69,10 @@ int on_model_ranks(ModelRanks& wanted, const std::function<void()>& prepare,
   const auto prepare_ranks = [&] {
     prepare();
     wanted.ranks.default_ranks = ranks_of_mesh(wanted);
-    if (const int asked = asked_ranks(wanted.ranks); asked > 1) check_split(wanted, asked);
   };
   if (!is_valid_on_all_ranks(prepare_ranks)) return usage_error;
   RankOptions ranks = wanted.ranks;
   ranks.check = [&](int count) {
-    check_split(wanted, count);
     train::check_text_model(wanted.model, wanted.options, count);
     // Only a machine with GPUs knows the number of cuda:all.
     if (!wanted.devices.empty() && wanted.devices != "cuda:all")

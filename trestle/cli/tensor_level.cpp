@@ -55,6 +55,13 @@ std::optional<train::TensorLevel> tensor_level(const recipe::Recipe& recipe,
                                                const train::LevelsOptions& options,
                                                const models::OwnModels& own, std::string* why) {
   if (!train::is_transformer(recipe) || own.contains(recipe.model.name)) return {};
+  if (train::adapter_options(recipe).any() ||
+      train::frozen_type(recipe) != models::FrozenType::Float32) {
+    *why =
+        "its formula is that of a model whose weights are all trained, and this one has adapters "
+        "or frozen matrices";
+    return {};
+  }
   const bool sequence = recipe.mesh.sequence_parallel;
   const auto split = [sequence](const tensor_parallel::TensorRanks& ranks) {
     return models::TensorSplit{.ranks = ranks, .sequence = sequence};

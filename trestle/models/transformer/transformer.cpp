@@ -44,13 +44,6 @@ void check_split(const TransformerConfig& config, const TransformerOptions& opti
                            ", mlp = ", config.mlp, " and ", table_rows(config),
                            " rows of the vocabulary cannot be split over ", size,
                            " tensor ranks, but over ", join(legal, ", ")));
-  if (options.adapters.any())
-    faults->push_back(text("a model with adapters (adapter_rank = ", options.adapters.rank,
-                           ") cannot be split over tensor ranks"));
-  if (options.frozen_type != FrozenType::Float32)
-    faults->push_back(
-        "a model with frozen bf16 or int8 matrices (frozen_type) cannot be split over tensor "
-        "ranks");
 }
 
 void check(const TransformerConfig& config, const TransformerOptions& options) {
