@@ -105,8 +105,6 @@ TEST_F(EvaluateTensor, RefusesWhatRanksCannotScore) {
   EXPECT_THAT(refusal(joined(text, {"--mesh", "tensor=3"})),
               HasSubstr("cannot be split over 3 tensor ranks, but over 1, 2, 4"));
   EXPECT_THAT(refusal(joined(text, {"--mesh", "pipeline=2"})), HasSubstr("tensor ranks alone"));
-  EXPECT_THAT(refusal(joined(text, {"--mesh", "tensor=2", "--precision", "int8"})),
-              HasSubstr("--precision int8 cannot be split over 2 tensor ranks"));
   EXPECT_THAT(refusal({"evaluate", "runs/plain", "--mesh", "tensor=2"}),
               HasSubstr("--mesh has no effect without --text or --choices"));
   const Words launch = {"launch", "-n", "2", "--prefix", "off", "--", TRESTLE_PROGRAM};
