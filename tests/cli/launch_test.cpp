@@ -75,6 +75,8 @@ TEST_F(LaunchVerb, PrintsErrorOfAllRanksOnce) {
       {"trian"},
       {"train", "small.toml", "--ranks", "4"},
       {"sweep", "small.toml", "--out", "x"},
+      {"evaluate", "runs/none"},
+      {"view", "small.toml", "--split"},
       {"train", "small.toml", "--devices", "cuda:62"}};
   for (const auto& words : mistakes) {
     std::vector<std::string> all = {"launch", "-n", "3", "--prefix", "off", "--", TRESTLE_PROGRAM};

@@ -195,6 +195,40 @@ TEST_F(Program, RecipePrintsAllFields) {
   EXPECT_EQ(run({"recipe", "none.toml"}).code, 2);
 }
 
+// The printed recipe has the mesh that `trestle train` would lay out with the same flags.
+TEST_F(Program, RecipeTakesTheMeshAsTrainDoes) {
+  const auto recipe = [](const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {"recipe", "small.toml", "--json"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return nlohmann::json::parse(done.out);
+  };
+  const auto mesh =
+      recipe({"--mesh", "pipeline=2,tensor=2", "--sequence-parallel", "true"}).at("mesh");
+  EXPECT_EQ(mesh.at("pipeline"), 2);
+  EXPECT_EQ(mesh.at("tensor"), 2);
+  EXPECT_EQ(mesh.at("sequence_parallel"), true);
+  // A dimension that is not named has size 1, whatever the recipe has.
+  write_file(folder_ / "laid_out.toml",
+             read_file(folder_ / "small.toml") +
+                 "\n[mesh]\nshard = 2\nshard_level = \"gradients\"\ntensor = 2\n");
+  const Finished other = run({"recipe", "laid_out.toml", "--mesh", "replicate=2"});
+  EXPECT_THAT(other.out,
+              ::testing::AllOf(HasSubstr("replicate = 2"), HasSubstr("shard = 1"),
+                               HasSubstr("shard_level = \"parameters\""), HasSubstr("tensor = 1")));
+  const auto refusal = [](const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {"recipe", "small.toml"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Finished refused = run(words);
+    EXPECT_EQ(refused.code, 2) << refused.out;
+    return refused.err;
+  };
+  EXPECT_THAT(refusal({"--mesh", "tensors=2"}), HasSubstr("did you mean 'tensor'?"));
+  EXPECT_THAT(refusal({"--mesh", "tensor=2", "--tensor", "4"}),
+              HasSubstr("--mesh tensor=2 lays out all ranks, but --tensor is given too"));
+}
+
 TEST_F(Program, CompletesVerbsAndFlags) {
   const Finished script = run({"completion", "bash"});
   ASSERT_EQ(script.code, 0) << script.err;

@@ -102,7 +102,7 @@ TEST_F(ViewSplit, RefusesWhatCannotBeDrawn) {
   EXPECT_THAT(refusal_of({"view", "whole.toml", "--split", "--mesh", "replicate=2"}),
               HasSubstr("has no tensor ranks"));
   EXPECT_THAT(refusal_of({"view", "whole.toml", "--split", "--mesh", "tensor=3"}),
-              AllOf(HasSubstr("8 heads, 2 of keys and values"),
+              AllOf(HasSubstr("heads = 8, kv_heads = 2"),
                     HasSubstr("cannot be split over 3 tensor ranks, but over 1, 2, 4, 8")));
   EXPECT_THAT(refusal_of({"view", "whole.toml", "--split", "--mesh", "tensors=2"}),
               HasSubstr("did you mean 'tensor'?"));

@@ -3,10 +3,14 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/models/config_in_style.h"
@@ -175,6 +179,54 @@ TEST_P(TensorGeneration, AnErrorOnTheRankThatChoosesEndsAllRanks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Styles, TensorGeneration, testing::Values(Style::Gpt2, Style::Llama));
+
+// Rank 0 waits for the reader of the texts, and sends a message before the deadline ends.
+class TensorGenerationReader : public testing::Test {
+ protected:
+  static std::vector<Generated> on_ranks(std::chrono::milliseconds deadline,
+                                         const std::function<GenerateOptions(int)>& options) {
+    const TransformerConfig config = split_config(Style::Gpt2);
+    return spawn(2,
+                 [&](World& world) {
+                   const tensor_parallel::TensorRanks ranks(world.group());
+                   const nn::Layers net = models::transformer(config, {.tensor = {.ranks = ranks}});
+                   return generate(LanguageModel(net, config), {5, 17}, options(world.rank()));
+                 },
+                 {.deadline = deadline});
+  }
+};
+
+TEST_F(TensorGenerationReader, RanksWaitLongerThanTheirDeadline) {
+  using namespace std::chrono_literals;
+  const TransformerConfig config = split_config(Style::Gpt2);
+  const GenerateOptions plain{.most_tokens = 3};
+  const auto expected =
+      generate(LanguageModel(models::transformer(config), config), {5, 17}, plain).ids;
+  const auto results = on_ranks(2s, [&](int rank) {
+    GenerateOptions options = plain;
+    if (rank == 0)
+      options.ready = [calls = std::make_shared<int>(0)] {
+        if (++*calls < 2 || *calls > 7) return true;
+        std::this_thread::sleep_for(500ms);
+        return false;
+      };
+    return options;
+  });
+  for (const Generated& one : results) EXPECT_EQ(one.ids, expected);
+}
+
+TEST_F(TensorGenerationReader, AStopOfAnotherRankEndsTheWait) {
+  const auto results = on_ranks(std::chrono::minutes(1), [](int rank) {
+    GenerateOptions options{.most_tokens = 9};
+    if (rank == 0) options.ready = [] { return false; };
+    if (rank == 1) options.stop = [steps = std::make_shared<int>(0)] { return ++*steps == 4; };
+    return options;
+  });
+  for (const Generated& one : results) {
+    EXPECT_EQ(one.ids.size(), 1U);
+    EXPECT_EQ(to_word(one.ended), "stopped");
+  }
+}
 
 // A rank on paper computes alone; its texts have no meaning.
 TEST(TensorGenerationOnPaper, WritesOnOneRank) {

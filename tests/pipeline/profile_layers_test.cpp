@@ -134,6 +134,28 @@ TEST(ProfileLayers, T55T56LeavesModelUnchanged) {
   }
 }
 
+// As in a training: behind a frozen layer alone, a layer computes no gradient of its input.
+TEST(ProfileLayers, InputsBehindFrozenLayersHaveNoGradient) {
+  for (const bool trained : {false, true}) {
+    torch::nn::Linear first(4, 4), second(4, 2);
+    for (const at::Tensor& parameter : first->parameters()) parameter.set_requires_grad(trained);
+    int calls = 0;
+    nn::Layers net;
+    net.add("first", first);
+    net.add("between", [&](at::Tensor x) {
+      EXPECT_EQ(x.requires_grad(), trained);
+      ++calls;
+      return x.sin();
+    });
+    net.add("second", [&](at::Tensor x) {
+      EXPECT_EQ(x.requires_grad(), trained);
+      return second(x);
+    });
+    profile_layers(net.graph(), {torch::ones({2, 4})}, at::kCPU);
+    EXPECT_GT(calls, 0);
+  }
+}
+
 TEST(ProfileLayers, T60MeasuresTuplesAndSkips) {
   nn::Layers net;
   net.add("fork", [](at::Tensor x) { return std::tuple(x * 2, x.detach()); });

@@ -55,7 +55,11 @@ TEST(Disagreement, EveryFactOfTwoTransformersIsComparedWhenTheyAreMade) {
       {"'vocabulary_multiple 1' on tensor rank 0, 'vocabulary_multiple 8' on",
        [](auto& config, auto&) { config.vocabulary_multiple = 8; }},
       {"'scores joined' on tensor rank 0, 'scores own rows' on",
-       [](auto&, auto& options) { options.scores = models::SplitScores::Own; }}};
+       [](auto&, auto& options) { options.scores = models::SplitScores::Own; }},
+      {"'no adapters' on tensor rank 0, 'adapters of rank 2, alpha 16, dropout 0, for c_attn' on",
+       [](auto&, auto& options) { options.adapters = {.rank = 2, .targets = {"c_attn"}}; }},
+      {"'frozen type 0' on tensor rank 0, 'frozen type 2' on",
+       [](auto&, auto& options) { options.frozen_type = models::FrozenType::Int8; }}};
   for (const auto& [words, change] : changes)
     expect_refused("the tensor ranks make different transformers: " + words, [&](World& world) {
       TransformerConfig config = models::tiny_gpt2();

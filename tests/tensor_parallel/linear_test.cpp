@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <optional>
 #include <string>
 
 #include "tests/tensor_parallel/checks.h"
@@ -125,6 +126,58 @@ TEST(SplitLinear, FrozenWeightsAndInputsGetNoGradient) {
     row_product(ranks, torch::ones({1, 3}), trained, bias).sum().backward();
     EXPECT_TRUE(at::equal(trained.grad(), torch::ones({2, 3})));
     EXPECT_TRUE(at::equal(bias.grad(), torch::ones({2})));
+  });
+}
+
+// An input is kept for the gradient of the weight alone.
+TEST(SplitLinear, FrozenWeightsKeepNoInput) {
+  const TensorRanks ranks = TensorRanks::on_paper(0, 2).of("up");
+  for (const bool trained : {false, true}) {
+    const at::Tensor weight = torch::ones({2, 3}).requires_grad_(trained);
+    const at::Tensor to_column = leaf(torch::ones({1, 3})) * 1,
+                     to_row = leaf(torch::ones({1, 3})) * 1;
+    const at::Tensor column = column_product(ranks, to_column, weight),
+                     row = row_product(ranks, to_row, weight);
+    EXPECT_EQ(to_column.use_count(), trained ? 2u : 1u);
+    EXPECT_EQ(to_row.use_count(), trained ? 2u : 1u);
+  }
+}
+
+// The halves around a product give that product's column and row layers, with shards too.
+TEST(SplitLinear, HalvesAroundAnotherProductEqualTheProducts) {
+  torch::manual_seed(3);
+  const at::Tensor x = torch::randn({2, 5, 6}), up = torch::randn({4, 6}),
+                   down = torch::randn({6, 4}), with = torch::randn({2, 5, 6});
+  spawn(2, [&](World& world) {
+    const TensorRanks ranks = TensorRanks(world.group()).of("mlp");
+    const nn::IndexRange own = ranks.own(4), own_tokens = ranks.own(5);
+    for (const bool sharded : {false, true}) {
+      const auto shards =
+          sharded ? std::optional(TokenShards{.dimension = 1, .tokens = 5}) : std::nullopt;
+      const auto tokens = [&](const at::Tensor& all) {
+        return sharded ? all.narrow(1, own_tokens.begin, own_tokens.size) : all;
+      };
+      const at::Tensor own_up = up.narrow(0, own.begin, own.size),
+                       own_down = down.narrow(1, own.begin, own.size);
+      const at::Tensor first = leaf(tokens(x)), second = leaf(tokens(x));
+      const at::Tensor expected = row_product(
+          ranks, column_product(ranks, first, own_up, {}, shards), own_down, {}, shards);
+      const at::Tensor actual = row_output(
+          ranks, at::linear(at::linear(column_input(ranks, second, shards), own_up), own_down),
+          shards);
+      EXPECT_TRUE(at::allclose(actual, expected, 1e-5, 1e-6));
+      expected.backward(tokens(with));
+      actual.backward(tokens(with));
+      EXPECT_TRUE(at::allclose(second.grad(), first.grad(), 1e-5, 1e-6));
+      EXPECT_THAT(refusal_of([&] {
+                    column_input(ranks, x, TokenShards{1, 7});
+                  }),
+                  HasSubstr("of 7 tokens in dimension 1"));
+      EXPECT_THAT(refusal_of([&] {
+                    row_output(ranks, x, TokenShards{1, 7});
+                  }),
+                  HasSubstr("takes all 7 tokens in dimension 1"));
+    }
   });
 }
 

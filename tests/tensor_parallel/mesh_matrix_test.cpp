@@ -33,13 +33,14 @@ struct Case {
   Recomputed recomputed = Recomputed::None;
   bool sequence = false;
   bool llama = false;
+  bool adapters = false;  // are trained, and all other weights are frozen
 
   int ranks() const { return pipeline * replicate * shard * tensor; }
   std::string name() const {
     const char* const words[] = {"none", "attention", "blocks"};
     return text(llama ? "llama" : "gpt2", "_", pipeline, "x", replicate, "x", shard, "x", tensor,
                 "_", to_string(level), "_", schedule, "_", words[static_cast<int>(recomputed)],
-                sequence ? "_sequence" : "");
+                sequence ? "_sequence" : "", adapters ? "_adapters" : "");
   }
 };
 
@@ -54,6 +55,10 @@ TransformerConfig config_of(const Case& given) {
 models::TransformerOptions options_of(const Case& given) {
   models::TransformerOptions options{.attention = models::AttentionCore::Written};
   options.recompute_attention = given.recomputed == Recomputed::Attention;
+  if (!given.adapters) return options;
+  // A large alpha: gradients of both matrices count from the second step on.
+  options.adapters = {
+      .rank = 2, .alpha = 64, .dropout = 0.1, .targets = models::adapter_targets(config_of(given))};
   return options;
 }
 
@@ -88,7 +93,8 @@ Plain train_plainly(const Case& given) {
     plain.losses.push_back(loss.item<double>());
     plain.norms.push_back(optim::clip_grad_norm(net.parameters(), max_norm));
     const at::NoGradGuard no_grad;
-    for (const auto& [name, tensor] : net.named_parameters()) tensor.sub_(tensor.grad(), rate);
+    for (const auto& [name, tensor] : net.named_parameters())
+      if (tensor.requires_grad()) tensor.sub_(tensor.grad(), rate);
   }
   for (const auto& [name, tensor] : net.named_parameters()) plain.weights[name] = tensor.detach();
   return plain;
@@ -209,6 +215,21 @@ TEST(MeshMatrix, CoveringMeshesTrainAsThePlainModel) {
   const std::vector<Case> cases = covering_cases();
   EXPECT_GE(cases.size(), 15u);
   for (const Case& one : cases) expect_plain_training(one);
+}
+
+// The norm counts an adapter's whole matrix once, on whichever ranks it is.
+TEST(MeshMatrix, AdaptersTrainAsThoseOfThePlainModel) {
+  expect_plain_training({.tensor = 2, .adapters = true});
+  expect_plain_training({.tensor = 4, .sequence = true, .llama = true, .adapters = true});
+  expect_plain_training({.pipeline = 2,
+                         .tensor = 2,
+                         .schedule = "1f1b",
+                         .recomputed = Recomputed::Blocks,
+                         .sequence = true,
+                         .adapters = true});
+  expect_plain_training({.replicate = 2, .tensor = 2, .llama = true, .adapters = true});
+  expect_plain_training(
+      {.shard = 2, .tensor = 2, .level = ShardLevel::Parameters, .llama = true, .adapters = true});
 }
 
 // ---- bf16 ----

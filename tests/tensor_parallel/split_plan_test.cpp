@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -20,7 +21,7 @@
 namespace trestle::tensor_parallel {
 namespace {
 
-using ::testing::HasSubstr, ::testing::Not;
+using ::testing::AllOf, ::testing::HasSubstr, ::testing::Not;
 using trestle::testing::FusedBlockImpl, trestle::testing::ConvNetImpl;
 using trestle::testing::refusal_of;
 using namespace trestle::testing::comparing;
@@ -306,17 +307,74 @@ TEST(SplitPlan, RefusesAConcatenationOfSlicesWithoutParts) {
   const SplitRule once{"a", Split::Columns}, down{"down", Split::Rows};
   const SplitRule norm{"norm", Split::Channels}, with_parts{"down", Split::Rows, {4, 4}};
   const SplitRule norm_with_parts{"norm", Split::Channels, {4, 4}};
-  EXPECT_THAT(
-      plan_refusal([&] { return joined(false); }, {a, b, down}),
-      HasSubstr(
-          "'down' takes 8 features of 'two.a' (4) and 'two.b' (4): if they are concatenated"));
+  EXPECT_THAT(plan_refusal([&] { return joined(false); }, {a, b, down}),
+              HasSubstr("'down' takes 8 features of 'two.a' (4) and 'two.b' (4): give the sizes of "
+                        "what is concatenated"));
   EXPECT_THAT(plan_refusal([&] { return joined(true); }, {a, b, norm, with_parts}),
               HasSubstr("'norm' takes 8 features of 'two.a' (4) and 'two.b' (4)"));
   EXPECT_THAT(plan_refusal(doubled, {once, down}), HasSubstr("'down' takes 8 features of 'a' (4)"));
+  EXPECT_THAT(plan_refusal([&] { return joined(false); }, {a, b, {"down", Split::Rows, {3, 5}}}),
+              HasSubstr("'down' takes parts {3, 5}"));
+  EXPECT_THAT(plan_refusal([&] { return joined(false); }, {a, b, {"down", Split::Rows, {8}}}),
+              HasSubstr("'down' takes parts {8}"));
   const at::Tensor x = random({3, 6}, 1);
   compare([&] { return joined(false); }, {a, b, with_parts}, 2, x);
   compare([&] { return joined(true); }, {a, b, norm_with_parts, with_parts}, 2, x);
   compare(doubled, {once, with_parts}, 2, x);
+}
+
+// With other parts on the two sides of a slice a rank would combine features that do not belong
+// together, in the right number.
+TEST(SplitPlan, NamesAreMatchedQuicklyWhateverTheirStars) {
+  const auto net = [] { return mlp(6); };
+  std::string stars;
+  for (int i = 0; i < 40; ++i) stars += "*0";
+  EXPECT_THAT(plan_refusal(net, {{stars, Split::Columns}}), HasSubstr("no layer is named"));
+  EXPECT_EQ(plan_refusal(net, {{"**0**", Split::Columns}, {"*2", Split::Rows}}), "no error");
+  EXPECT_THAT(plan_refusal(net, {{"0*0", Split::Columns}}), HasSubstr("no layer is named"));
+}
+
+TEST(SplitPlan, SaysThatAFunctionHasNothingToSplit) {
+  const auto net = [] {
+    nn::Layers net;
+    net.add("up", torch::nn::Linear(6, 8));
+    net.add("relu", [](const at::Tensor& x) { return at::relu(x); });
+    return net;
+  };
+  EXPECT_THAT(plan_refusal(net, {{"relu", Split::Columns}}),
+              HasSubstr("'relu' is a function, which has no weights to split"));
+}
+
+TEST(SplitPlan, RefusesPartsLargerThanTheLayer) {
+  const std::int64_t huge = std::numeric_limits<std::int64_t>::max();
+  EXPECT_THAT(plan_refusal([] { return mlp(6); }, {{"0", Split::Columns, {huge, huge, 8}}}),
+              HasSubstr("it has 6 outputs, fewer than one of its parts"));
+}
+
+TEST(SplitPlan, RefusesPartsThatDisagree) {
+  const InDouble in_double;
+  const auto net = [] { return mlp(6); };
+  const SplitRule column{"0", Split::Columns}, row{"2", Split::Rows};
+  const SplitRule cut_column{"0", Split::Columns, {2, 4}}, cut_row{"2", Split::Rows, {2, 4}};
+  const auto fault = [](const char* columns, const char* rows) {
+    return AllOf(HasSubstr(text("'0' shares its outputs as parts {", columns, "}")),
+                 HasSubstr(text("'2' takes parts {", rows, "}")));
+  };
+  EXPECT_THAT(plan_refusal(net, {cut_column, row}), fault("2, 4", "6"));
+  EXPECT_THAT(plan_refusal(net, {column, cut_row}), fault("6", "2, 4"));
+  EXPECT_THAT(plan_refusal(net, {cut_column, {"2", Split::Rows, {4, 2}}}), fault("2, 4", "4, 2"));
+  compare(net, {cut_column, cut_row}, 2, random({3, 6}, 1));
+  const auto normed = [] {
+    using namespace torch::nn;
+    return seeded(5, [] {
+      return nn::Layers(Sequential(Linear(6, 6), BatchNorm1d(6), ReLU(), Linear(6, 5)));
+    });
+  };
+  const SplitRule norm{"1", Split::Channels}, cut_norm{"1", Split::Channels, {2, 4}};
+  const SplitRule last{"3", Split::Rows}, cut_last{"3", Split::Rows, {2, 4}};
+  EXPECT_THAT(plan_refusal(normed, {column, cut_norm, last}), HasSubstr("'1' takes parts {2, 4}"));
+  EXPECT_THAT(plan_refusal(normed, {cut_column, norm, cut_last}), HasSubstr("'1' takes parts {6}"));
+  compare(normed, {cut_column, cut_norm, cut_last}, 2, random({3, 6}, 1));
 }
 
 TEST(SplitPlan, RefusesSlicesThatNoLayerJoinsAndWholeInputOfARowLayer) {

@@ -44,6 +44,7 @@ TEST(SplitRuleText, OtherWordsAreRefused) {
   EXPECT_THAT(refusal("net1 columns parts=99999999999999999999"), HasSubstr("needs whole numbers"));
   EXPECT_THAT(refusal("net1 columns heads=2 heads=2"), HasSubstr("is given twice"));
   EXPECT_THAT(refusal("net1 columns heads"), HasSubstr("'heads' is not an option"));
+  EXPECT_THAT(refusal("net1 columns,net2 rows"), HasSubstr("each rule as a text of its own"));
   EXPECT_THAT(refusal("net1 columns rows"), HasSubstr("in the rule \"net1 columns rows\""));
 }
 

@@ -152,7 +152,7 @@ TEST(SplitTransformer, RefusesHeadsThatDoNotDivideWithTheNumbersThatDo) {
   config.style = TransformerConfig::Style::Llama;
   config.heads = 9;
   config.kv_heads = 3;
-  EXPECT_THAT(refusal(config, 2), HasSubstr("9 heads, 3 of keys and values"));
+  EXPECT_THAT(refusal(config, 2), HasSubstr("heads = 9, kv_heads = 3"));
   EXPECT_THAT(refusal(config, 2), HasSubstr("over 2 tensor ranks, but over 1, 3, 9"));
   EXPECT_THAT(refusal(config, 4), HasSubstr("over 4 tensor ranks, but over 1, 3, 9"));
   EXPECT_EQ(refusal(config, 3), "no error");

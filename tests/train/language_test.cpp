@@ -330,7 +330,9 @@ TEST_F(LanguageTraining, RefusesWhatDoesNotFit) {
   recipe = language_recipe();
   recipe.adapters.rank = 4;
   recipe.adapters.targets = {"q_projj"};
-  refused(recipe, "no part of the model is named 'q_projj'");
+  refused(recipe,
+          "'adapter_targets' in [adapters]: no part of a gpt2 is named 'q_projj'; did you mean "
+          "'c_proj'?");
 }
 
 }  // namespace

@@ -37,6 +37,14 @@ recipe::Recipe recipe_of(const std::string& name, int ranks, bool sequence = fal
       "split.toml");
 }
 
+// Adapters at all places, beside frozen matrices of this type.
+recipe::Recipe with_adapters(recipe::Recipe recipe, const char* frozen_type) {
+  recipe.adapters.rank = 3;
+  recipe.adapters.targets = models::adapter_targets(transformer_config(recipe));
+  recipe.adapters.frozen_type = frozen_type;
+  return recipe;
+}
+
 recipe::Recipe recipe_of_config(const std::string& name, const std::string& config, int ranks) {
   return recipe::parse_recipe(
       text("[model]\nname = \"", name, "\"\n[transformer]\nconfig = \"", config,
@@ -54,24 +62,32 @@ const SplitPicture::Tensor& tensor_of(const SplitPicture& picture, const std::st
   throw StateError(text("no tensor ", step, ".", name));
 }
 
+void expect_bytes_of_ranks(const recipe::Recipe& recipe) {
+  const auto ranks = static_cast<int>(recipe.mesh.tensor);
+  const SplitPicture picture = split_picture(recipe);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const nn::Layers net = models::transformer(
+        transformer_config(recipe),
+        {.adapters = adapter_options(recipe),
+         .frozen_type = frozen_type(recipe),
+         .tensor = {.ranks = tensor_parallel::TensorRanks::on_paper(rank, ranks)}});
+    Bytes expected = 0, drawn = 0;
+    for (const auto& [parameter, tensor] : net.named_parameters())
+      expected += static_cast<Bytes>(tensor.nbytes());
+    for (const auto& section : picture.sections)
+      for (const auto& step : section.steps)
+        for (const auto& tensor : step.tensors)
+          drawn += section.copies * view::bytes_on_rank(tensor, rank);
+    EXPECT_EQ(drawn, expected) << recipe.model.name << ", rank " << rank << " of " << ranks;
+  }
+}
+
 TEST(SplitPictureOfRecipe, HoldsTheBytesOfEachRanksModel) {
   for (const char* name : {"gpt2", "llama"})
     for (const int ranks : {1, 2, 4, 8}) {
-      const recipe::Recipe recipe = recipe_of(name, ranks);
-      const SplitPicture picture = split_picture(recipe);
-      for (int rank = 0; rank < ranks; ++rank) {
-        const nn::Layers net = models::transformer(
-            transformer_config(recipe),
-            {.tensor = {.ranks = tensor_parallel::TensorRanks::on_paper(rank, ranks)}});
-        Bytes expected = 0, drawn = 0;
-        for (const auto& [parameter, tensor] : net.named_parameters())
-          expected += static_cast<Bytes>(tensor.nbytes());
-        for (const auto& section : picture.sections)
-          for (const auto& step : section.steps)
-            for (const auto& tensor : step.tensors)
-              drawn += section.copies * view::bytes_on_rank(tensor, rank);
-        EXPECT_EQ(drawn, expected) << name << ", rank " << rank << " of " << ranks;
-      }
+      expect_bytes_of_ranks(recipe_of(name, ranks));
+      for (const char* type : {"fp32", "bf16", "int8"})
+        expect_bytes_of_ranks(with_adapters(recipe_of(name, ranks), type));
     }
 }
 
@@ -168,6 +184,36 @@ TEST(SplitPictureOfRecipe, NamesTheMessagesOfTheFormulas) {
       }
 }
 
+// The input of the first block has no gradient, which the picture of one block for all cannot show.
+TEST(SplitPictureOfRecipe, NamesTheMessagesOfAdapters) {
+  for (const char* name : {"gpt2", "llama"})
+    for (const int ranks : {2, 4})
+      for (const bool sequence : {false, true}) {
+        SCOPED_TRACE(text(name, ", ", ranks, " ranks, sequence ", sequence));
+        recipe::Recipe recipe = with_adapters(recipe_of(name, ranks, sequence), "int8");
+        recipe.train.loss = "cross_entropy";  // scores of all ranks
+        const auto on_paper = tensor_parallel::TensorRanks::on_paper(0, ranks);
+        const nn::Layers net = models::transformer(
+            transformer_config(recipe), {.adapters = adapter_options(recipe),
+                                         .frozen_type = frozen_type(recipe),
+                                         .tensor = {.ranks = on_paper, .sequence = sequence}});
+        const at::Tensor scores = net.forward(at::zeros({1, 16}, at::kLong));
+        const Calls forward = calls_of(on_paper.traffic());
+        scores.sum().backward();
+        Calls all = calls_of(on_paper.traffic());
+        const SplitPicture picture = split_picture(recipe);
+        StepCalls drawn;
+        for (const auto& section : picture.sections)
+          for (std::int64_t copy = 0; copy < section.copies; ++copy) count(section, &drawn);
+        EXPECT_EQ(drawn.forward, forward);
+        ++(sequence ? all.reduce_scatter : all.all_reduce);
+        drawn.backward.all_reduce += forward.all_reduce;
+        drawn.backward.all_gather += forward.all_gather;
+        drawn.backward.reduce_scatter += forward.reduce_scatter;
+        EXPECT_EQ(drawn.backward, all);
+      }
+}
+
 TEST(SplitPictureOfRecipe, HasTheRangesOfUnevenSlices) {
   const SplitPicture picture = split_picture(recipe_of("gpt2", 4));
   const auto& tokens = tensor_of(picture, "embed", "tokens");
@@ -196,8 +242,12 @@ TEST(SplitPictureOfRecipe, NamesTheHeadsOfKeysThatRanksShare) {
 TEST(SplitPictureOfRecipe, IsDrawnForEachNumberOfRanks) {
   for (const char* name : {"gpt2", "llama"})
     for (const int ranks : {1, 2, 4, 8})
-      EXPECT_THAT(view::to_svg_split(split_picture(recipe_of(name, ranks))),
-                  HasSubstr(ranks == 1 ? "whole on the only rank" : "one of 3 alike"));
+      for (const recipe::Recipe& recipe :
+           {recipe_of(name, ranks), with_adapters(recipe_of(name, ranks), "int8")}) {
+        EXPECT_THAT(view::to_svg_split(split_picture(recipe)),
+                    HasSubstr(ranks == 1 ? "whole on the only rank" : "one of 3 alike"));
+        EXPECT_FALSE(view::to_text_split(split_picture(recipe)).empty());
+      }
 }
 
 // A line such as "VmRSS:  1234 kB" in /proc/self/status, in bytes.
@@ -230,9 +280,9 @@ std::string refusal_of(const recipe::Recipe& recipe) {
 
 TEST(SplitPictureOfRecipe, IsRefusedForSizesThatRanksCannotShare) {
   EXPECT_THAT(refusal_of(recipe_of("gpt2", 3)),
-              AllOf(HasSubstr("8 heads"), HasSubstr("over 3 tensor ranks, but over 1, 2, 4, 8")));
+              AllOf(HasSubstr("heads = 8"), HasSubstr("over 3 tensor ranks, but over 1, 2, 4, 8")));
   EXPECT_THAT(refusal_of(recipe_of_config("llama", "smollm2-135m", 2)),
-              AllOf(HasSubstr("9 heads, 3 of keys and values"), HasSubstr("but over 1, 3, 9")));
+              AllOf(HasSubstr("heads = 9, kv_heads = 3"), HasSubstr("but over 1, 3, 9")));
   EXPECT_THAT(refusal_of(recipe_of("gpt2", 128)), HasSubstr("a split over 128 ranks"));
   EXPECT_THAT(refusal_of(recipe::parse_recipe(
                   "[model]\nname = \"unet\"\nwidth = 2\n[mesh]\ntensor = 3\n", "unet.toml")),

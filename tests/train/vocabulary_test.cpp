@@ -292,7 +292,41 @@ TEST_F(GrownVocabulary, WorksOverRanks) {
                               r.mesh.shard = 2;
                               r.mesh.shard_level = "parameters";
                             }},
-                           {"ddp", 2, [](recipe::Recipe& r) { r.mesh.replicate = 2; }}});
+                           {"ddp", 2, [](recipe::Recipe& r) { r.mesh.replicate = 2; }},
+                           {"tensor", 4, [](recipe::Recipe& r) {
+                              r.mesh.tensor = 4;
+                              r.mesh.sequence_parallel = true;
+                            }}});
+}
+
+// Each tensor rank fills the slices of its new rows, from a run's file and from a public one, with
+// the bits of one process: a learning rate of 0 saves them.
+TEST_F(GrownVocabulary, TensorRanksFillTheRowsOfOneProcess) {
+  for (const char* model : {"gpt2", "llama"}) {
+    recipe::Recipe recipe = grown_recipe(model);
+    recipe.optimizer.learning_rate = 0;
+    recipe.optimizer.weight_decay = 0;
+    export_text_model(open_text_model(base_weights(model).parent_path()),
+                      base_ / (std::string("public_") + model));
+    for (const fs::path& weights :
+         {base_weights(model), base_ / (std::string("public_") + model)}) {
+      recipe.model.weights = weights.string();
+      recipe.mesh.tensor = 1;
+      recipe.name = text("filled_", model, weights.filename() == "best.safetensors");
+      const auto expected = tensors(train(recipe, {}).run_folder / "best.safetensors");
+      for (const std::int64_t multiple : {1, 128})
+        for (const int ranks : {2, 4}) {
+          recipe::Recipe split = recipe;
+          split.name += text("_", multiple, "_", ranks);
+          split.transformer.vocabulary_multiple = multiple;
+          split.mesh.tensor = ranks;
+          const auto actual = tensors(on_ranks(ranks, split, {}).run_folder / "best.safetensors");
+          ASSERT_EQ(actual.size(), expected.size());
+          for (const auto& [name, tensor] : expected)
+            EXPECT_TRUE(at::equal(actual.at(name), tensor)) << split.name << " " << name;
+        }
+    }
+  }
 }
 
 TEST_F(GrownVocabulary, RefusesWhatWouldBeWrongOrNeverLearned) {

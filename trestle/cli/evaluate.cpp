@@ -5,6 +5,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
@@ -13,8 +17,11 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/base/utf8.h"
+#include "trestle/cli/exit_codes.h"
 #include "trestle/cli/lost_pages.h"
+#include "trestle/cli/model_ranks.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/comm/gather.h"
 #include "trestle/device/spin_guard.h"
 #include "trestle/train/language/evaluate_choices.h"
 #include "trestle/train/language/evaluate_text.h"
@@ -30,6 +37,7 @@ struct EvaluateArguments {
   FieldChanges changes;
   bool json = false;
   // For language models.
+  ModelRanks on;
   std::filesystem::path text, choices, tokenizer, adapter;
   std::int64_t window = 0, stride = 0;
   std::optional<std::string> separator;
@@ -83,47 +91,83 @@ struct OpenedModel {
   generate::LanguageModel reader;
 };
 
-// The model for --text and --choices, on the devices and in the type that the fields' flags name.
-OpenedModel open_model(const EvaluateArguments& arguments, const char* flag) {
-  train::TextModelOptions options{.checkpoint = arguments.options.checkpoint,
-                                  .tokenizer = arguments.tokenizer,
-                                  .adapters = arguments.adapter};
+// The model for --text and --choices: the devices and the type that the fields' flags name.
+void set_model(const EvaluateArguments& arguments, const char* flag, ModelRanks& on) {
+  on.model = arguments.options.run;
+  on.options = {.checkpoint = arguments.options.checkpoint,
+                .tokenizer = arguments.tokenizer,
+                .adapters = arguments.adapter};
   for (const auto& [name, value] : arguments.changes) {
     if (name == "devices.use") {
-      options.devices = parse_devices(value);
+      on.devices = value;
     } else if (name == "train.precision") {
-      options.type = train::parse_weights_type(value, "--precision");
+      on.options.type = train::parse_weights_type(value, "--precision");
     } else {
       throw UsageError(text("a flag for '", name, "' has no effect with ", flag),
                        {.hint = "Leave it out. --devices and --precision have an effect."});
     }
   }
+}
+
+OpenedModel open_model(const ModelRanks& on, const ModelRank& rank) {
   report_lost_pages();
-  train::TextModel model = train::open_text_model(arguments.options.run, options);
+  train::TextModel model = train::open_text_model(on.model, rank.options);
   if (!model.tokenizer)
-    throw UsageError(text(arguments.options.run.string(), ": has no tokenizer"),
+    throw UsageError(text(on.model.string(), ": has no tokenizer"),
                      {.hint = "Name one with --tokenizer."});
   generate::LanguageModel reader(model.layers, model.config);
   return {std::move(model), std::move(reader)};
 }
 
-int evaluate_text(const EvaluateArguments& arguments) {
+// Whether this rank shows the progress and prints the result.
+bool prints_bar(const EvaluateArguments& arguments, const ModelRank& rank) {
+  return rank.ranks.reports() && !arguments.json;
+}
+
+// The file's text, which rank 0 reads and sends to the other ranks.
+std::string text_on_rank(const EvaluateArguments& arguments, const ModelRank& rank) {
+  if (!rank.ranks.reports()) return rank.ranks.from_first({});
   const std::string content = read_file(arguments.text);
   const std::string_view words = without_byte_order_mark(content, arguments.text.string());
   if (!is_utf8(words))
     std::cerr << "trestle: " << arguments.text.string()
               << " has bytes that are not UTF-8; each counts as the character U+FFFD\n";
-  const OpenedModel opened = open_model(arguments, "--text");
+  return rank.ranks.from_first(std::string(words));
+}
+
+// The questions, in the same way.
+std::vector<train::Question> questions_on_rank(const EvaluateArguments& arguments,
+                                               const ModelRank& rank) {
+  using Message =
+      std::vector<std::tuple<std::string, std::vector<std::string>, std::int64_t, std::string>>;
+  std::vector<train::Question> questions;
+  if (rank.ranks.reports()) questions = train::read_questions(arguments.choices);
+  if (rank.ranks.alone()) return questions;
+  Message message;
+  for (const train::Question& one : questions)
+    message.emplace_back(one.prompt, one.choices, one.answer, one.place);
+  questions.clear();
+  for (auto& [prompt, choices, answer, place] :
+       comm::broadcast_value(rank.ranks.group(), message, 0))
+    questions.push_back({std::move(prompt), std::move(choices), answer, std::move(place)});
+  return questions;
+}
+
+int evaluate_text(const EvaluateArguments& arguments, const ModelRank& rank) {
+  const SpinGuard guard;
+  const std::string words = text_on_rank(arguments, rank);
+  const OpenedModel opened = open_model(arguments.on, rank);
   const Stopwatch watch;
   train::TextScore score;
   try {
     train::TextEvaluateOptions options{.window = arguments.window, .stride = arguments.stride};
-    if (!arguments.json) options.progress = train::count_bar("evaluated");
+    if (prints_bar(arguments, rank)) options.progress = train::count_bar("evaluated");
     score = train::evaluate_text(opened.reader, *opened.model.tokenizer, words, options);
   } catch (Error& error) {
     error.add_context(text("in ", arguments.text.string()));
     throw;
   }
+  if (!rank.ranks.reports()) return 0;
   if (arguments.json) {
     std::cout << nlohmann::ordered_json{{"weights", opened.model.weights.string()},
                                         {"text", arguments.text.string()},
@@ -149,17 +193,19 @@ int evaluate_text(const EvaluateArguments& arguments) {
   return 0;
 }
 
-int evaluate_choices(const EvaluateArguments& arguments) {
-  const std::vector<train::Question> questions = train::read_questions(arguments.choices);
-  const OpenedModel opened = open_model(arguments, "--choices");
+int evaluate_choices(const EvaluateArguments& arguments, const ModelRank& rank) {
+  const SpinGuard guard;
+  const std::vector<train::Question> questions = questions_on_rank(arguments, rank);
+  const OpenedModel opened = open_model(arguments.on, rank);
   const Stopwatch watch;
   train::ChoicesResult result;
   {
     train::ChoicesOptions options;
     if (arguments.separator) options.separator = *arguments.separator;
-    if (!arguments.json) options.progress = train::count_bar("evaluated");
+    if (prints_bar(arguments, rank)) options.progress = train::count_bar("evaluated");
     result = train::evaluate_choices(opened.reader, *opened.model.tokenizer, questions, options);
   }
+  if (!rank.ranks.reports()) return 0;
   const double share = result.accuracy(), normalised = result.normalised_accuracy();
   if (arguments.json) {
     std::cout << nlohmann::ordered_json{{"weights", opened.model.weights.string()},
@@ -188,9 +234,41 @@ int evaluate_choices(const EvaluateArguments& arguments) {
   return 0;
 }
 
+// On one process, or with --text and --choices on tensor ranks.
+int evaluate_on_ranks(const Verb& verb, EvaluateArguments& arguments, const RunOptions& options,
+                      const std::vector<std::string>& words) {
+  const bool has_text = !arguments.text.empty(), has_choices = !arguments.choices.empty();
+  const auto check_flags = [&] {
+    if (!has_text) refuse_without_effect(verb, {"--window", "--stride"}, "without --text");
+    if (!has_choices) refuse_without_effect(verb, {"--separator"}, "without --choices");
+  };
+  if (!has_text && !has_choices) {
+    const bool valid = is_valid_on_all_ranks([&] {
+      refuse_on_ranks("evaluate without --text or --choices");
+      check_flags();
+      refuse_without_effect(verb, {"--tokenizer", "--adapter", "--mesh", "--ranks", "--deadline"},
+                            "without --text or --choices");
+      refuse_checkpoint_of_file(verb, arguments.options.run);
+    });
+    if (!valid) return usage_error;
+    const SpinGuard guard;
+    return perform_evaluate(arguments, options);
+  }
+  arguments.on.ranks.words = words;
+  arguments.on.ranks.files = {arguments.text, arguments.choices};
+  const auto prepare = [&] {
+    check_flags();
+    need_file(has_text ? arguments.text : arguments.choices, has_text ? "--text" : "--choices");
+    set_model(arguments, has_text ? "--text" : "--choices", arguments.on);
+  };
+  return on_model_ranks(arguments.on, prepare, [&](const ModelRank& rank) {
+    return has_text ? evaluate_text(arguments, rank) : evaluate_choices(arguments, rank);
+  });
+}
+
 }  // namespace
 
-void add_evaluate(Verb app, const RunOptions& options) {
+void add_evaluate(Verb app, const RunOptions& options, const std::vector<std::string>& words) {
   Verb verb = app.add_verb("evaluate",
                            "Compute loss and metric of a run's weights, on its validation data or "
                            "other data; or how well "
@@ -230,6 +308,7 @@ void add_evaluate(Verb app, const RunOptions& options) {
            "With --text and --choices: another tokenizer than the model's")
       .type("FILE");
   add_adapter_option(verb, arguments->adapter);
+  add_model_rank_flags(verb, arguments->on, ". With --text and --choices");
   add_field_flags(verb, arguments->changes, options, fields);
   verb.footer(
       examples({"trestle evaluate runs/unet_quick",
@@ -237,7 +316,8 @@ void add_evaluate(Verb app, const RunOptions& options) {
                 "trestle evaluate runs/unet_quick --images other/photos --masks other/masks",
                 "trestle evaluate runs/resnet18_mnist --folder data/mnist",
                 "trestle evaluate runs/gpt_characters --text play.txt --stride 32",
-                "trestle evaluate smollm.gguf --choices questions.jsonl --json"}) +
+                "trestle evaluate smollm.gguf --choices questions.jsonl --json",
+                "trestle evaluate smollm --text play.txt --mesh tensor=3"}) +
       "With --text and --choices, --devices and --precision (fp32, bf16 or int8) have an effect.\n"
       "Without data flags it uses the run's validation examples, and gives the numbers of its "
       "metrics.jsonl.\n"
@@ -249,17 +329,8 @@ void add_evaluate(Verb app, const RunOptions& options) {
       "A choice's score is the sum of the log-probabilities of its tokens behind the prompt; the\n"
       "answer (acc) is the choice with the largest, or with the largest per byte (acc_norm).\n" +
       exit_codes());
-  verb.action([verb, arguments, &options] {
-    const bool has_text = !arguments->text.empty(), has_choices = !arguments->choices.empty();
-    if (!has_text) refuse_without_effect(verb, {"--window", "--stride"}, "without --text");
-    if (!has_choices) refuse_without_effect(verb, {"--separator"}, "without --choices");
-    if (!has_text && !has_choices)
-      refuse_without_effect(verb, {"--tokenizer", "--adapter"}, "without --text or --choices");
-    const SpinGuard guard;
-    if (has_text) return evaluate_text(*arguments);
-    if (has_choices) return evaluate_choices(*arguments);
-    refuse_checkpoint_of_file(verb, arguments->options.run);
-    return perform_evaluate(*arguments, options);
+  verb.action([verb, arguments, &options, &words] {
+    return evaluate_on_ranks(verb, *arguments, options, words);
   });
 }
 

@@ -75,6 +75,9 @@ void add_export(Verb app) {
                 "trestle export smollm --adapter my_adapters --out merged --names "
                 "hugging_face",
                 "python3 -c 'import torch; print(torch.load(\"unet.pt\").keys())'"}) +
+      "All weights are in the memory of one process meanwhile. Only --names hugging_face maps a "
+      "safetensors file\nthat already has the weights' type, and reads one tensor after the "
+      "other.\n" +
       exit_codes());
   verb.action([verb, arguments, precision] {
     refuse_checkpoint_of_file(verb, arguments->from);

@@ -5,24 +5,16 @@
 #include <functional>
 #include <memory>
 
-#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/cli/exit_codes.h"
 #include "trestle/cli/generate_arguments.h"
 #include "trestle/cli/interrupt.h"
 #include "trestle/cli/lost_pages.h"
-#include "trestle/cli/mesh_flags.h"
 #include "trestle/cli/text_ranks.h"
 #include "trestle/cli/text_session.h"
 #include "trestle/cli/verbs.h"
-#include "trestle/comm/world.h"
-#include "trestle/device/device.h"
 #include "trestle/device/spin_guard.h"
-#include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/language/text_model.h"
-#include "trestle/train/mesh_options.h"
-#include "trestle/train/run_ranks.h"
 
 namespace trestle::cli {
 
@@ -34,14 +26,6 @@ double number_of(const std::string& flag, const std::string& word) {
   if (problem != std::errc() || end != word.data() + word.size())
     throw UsageError(text(flag, " must be a number, not '", word, "'"));
   return value;
-}
-
-// The one device of a rank, or those over which one process divides the blocks.
-std::vector<Device> devices_of(const GenerateArguments& arguments, const train::RunRanks& ranks) {
-  if (arguments.devices.empty()) return {};
-  std::vector<Device> all;
-  ranks.in_turn([&] { all = parse_devices(arguments.devices); });
-  return train::devices_of_rank(all, ranks);
 }
 
 bool reads_lines(const GenerateArguments& arguments) {
@@ -71,86 +55,40 @@ train::TextModelOptions options_of(const GenerateArguments& arguments) {
           .adapters = arguments.adapter};
 }
 
-int generate_on_rank(const GenerateArguments& arguments, const World* world) {
-  train::RunRanks ranks(world);
-  recipe::Recipe::Mesh mesh;
-  mesh.tensor = ranks.size();
-  ranks.lay_out(mesh);
-  const bool processes = !ranks.alone() && world->backend() != "threads";
-  if (processes && ranks.reports()) refuse_terminal_of_processes(arguments);
-  train::TextModelOptions options = options_of(arguments);
-  options.tensor = ranks.tensor();
-  options.devices = devices_of(arguments, ranks);
+int generate_on_rank(const GenerateArguments& arguments, const ModelRank& rank) {
+  const bool leads = rank.ranks.reports();
+  if (rank.is_process() && leads) refuse_terminal_of_processes(arguments);
   report_lost_pages();
   const SpinGuard guard;
-  const TextRanks texts(ranks.group());
-  TextSession session(arguments, train::open_text_model(arguments.model, options), texts);
-  if (ranks.reports()) {
+  const TextRanks texts(rank.ranks.group());
+  TextSession session(arguments, train::open_text_model(arguments.on.model, rank.options), texts);
+  if (leads) {
     stop_on_interrupt("\ntrestle: the text ends here; a second signal ends the program\n");
     session.write_all();
     texts.end();
-  } else if (processes) {
+  } else if (rank.is_process()) {
     session.follow({.stop = interrupted,
                     .begins = [] { stop_on_interrupt(""); },  // rank 0 prints the message
                     .waits = watch_interrupts});
   } else {  // rank 0 gets the signals of threads
     session.follow({});
   }
-  return code_of_signals(ranks.alone() ? nullptr : world);
-}
-
-// Throws UsageError for flags that do not fit several ranks.
-void check_ranks(const GenerateArguments& arguments, int ranks) {
-  if (ranks == 1) return;
-  if (arguments.precision == "int8")
-    throw UsageError(text("--precision int8 cannot be split over ", ranks, " tensor ranks"),
-                     {.hint = "Use fp32 or bf16, or one rank."});
-  if (!arguments.adapter.empty())
-    throw UsageError(text("--adapter cannot be split over ", ranks, " tensor ranks"),
-                     {.hint = "Add the adapters to the weights first: trestle export MODEL "
-                              "--adapter FOLDER --out MERGED --names hugging_face"});
-}
-
-// The number of ranks that --mesh lays out.
-int ranks_of_mesh(const GenerateArguments& arguments) {
-  if (arguments.mesh.empty()) return 1;
-  recipe::Recipe recipe;
-  for (const auto& [name, value] : changes_of_mesh(arguments.mesh))
-    recipe::set_field(recipe, name, value);
-  const int ranks = ranks_of(recipe.mesh), asked = asked_ranks(arguments.ranks);
-  if (ranks != recipe.mesh.tensor)
-    throw UsageError(text("--mesh ", arguments.mesh, ": ranks write text as tensor ranks alone"),
-                     {.hint = "Write for example --mesh tensor=2."});
-  if (asked != 0 && asked != ranks)
-    throw UsageError(
-        text("--mesh ", arguments.mesh, " lays out ", counted(ranks, "rank"), ", but there ",
-             plural(asked, "is ", "are "), asked),
-        {.hint = "All ranks split the layers: give their number, or leave --mesh out."});
-  return ranks;
+  return code_of_signals(rank.ranks.alone() ? nullptr : rank.world);
 }
 
 int perform_generate(GenerateArguments& arguments, const std::function<void()>& check,
                      const std::vector<std::string>& words) {
-  RankOptions& ranks = arguments.ranks;
-  ranks.words = words;
-  ranks.check = [&](int count) {
-    check_ranks(arguments, count);
-    train::check_text_model(arguments.model, options_of(arguments), count);
-    // Only a machine with GPUs knows the number of cuda:all.
-    if (!arguments.devices.empty() && arguments.devices != "cuda:all")
-      train::check_device_count(std::ssize(planned_devices(arguments.devices)), count);
-    if (!ranks.ranks.starts_with("threads")) refuse_terminal_of_processes(arguments);
+  ModelRanks& on = arguments.on;
+  on.ranks.words = words;
+  on.ranks.check = [&](int) {
+    if (!on.ranks.ranks.starts_with("threads")) refuse_terminal_of_processes(arguments);
   };
-  try {
+  const auto prepare = [&] {
     check();
-    ranks.default_ranks = ranks_of_mesh(arguments);
-    if (const int asked = asked_ranks(ranks); asked > 1) check_ranks(arguments, asked);
-  } catch (const UsageError& error) {  // the same on all ranks of a launcher
-    tell_other_machines(error);
-    if (another_rank_complains()) return usage_error;
-    throw;
-  }
-  return on_ranks(ranks, [&](const World* world) { return generate_on_rank(arguments, world); });
+    on.options = options_of(arguments);
+  };
+  return on_model_ranks(on, prepare,
+                        [&](const ModelRank& rank) { return generate_on_rank(arguments, rank); });
 }
 
 void read_choice(GenerateArguments& arguments) {
@@ -169,7 +107,7 @@ void read_choice(GenerateArguments& arguments) {
 void add_generate(Verb app, const std::vector<std::string>& words) {
   Verb verb = app.add_verb("generate", "Continue a text, or answer, with a language model");
   auto arguments = std::make_shared<GenerateArguments>();
-  verb.add("model", arguments->model,
+  verb.add("model", arguments->on.model,
            "A run folder, a folder of Hugging Face (config.json and weights), or a GGUF file")
       .required()
       .type("MODEL");
@@ -235,19 +173,11 @@ void add_generate(Verb app, const std::vector<std::string>& words) {
            "the bytes of fp32 for each token")
       .one_of({"fp32", "bf16", "int8"})
       .type("TYPE");
-  verb.add("--devices", arguments->devices,
+  verb.add("--devices", arguments->on.devices,
            "cpu, virtual:2x512MiB, cuda:0,cuda:1: the blocks are divided over them (default: cpu). "
            "With several ranks one for each, or one for all")
       .type("DEVICES");
-  verb.add("--mesh", arguments->mesh,
-           "tensor=2: two ranks, which split each layer (docs/tensor_parallel.md). This many "
-           "processes are started; under torchrun, srun or trestle launch all ranks split the "
-           "layers, also without --mesh")
-      .type("tensor=N");
-  verb.add("--ranks", arguments->ranks.ranks,
-           "The number of these ranks: 2 (processes) or threads:2. --chat on a terminal takes "
-           "threads")
-      .type("N");
+  add_model_rank_flags(verb, arguments->on, ". --chat on a terminal takes threads");
   verb.add_switch(
       "--json", arguments->json,
       "Print one JSON object per line, for each prompt. smallest_gap is how close the closest "

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trestle/cli/ranks.h"
+#include "trestle/cli/model_ranks.h"
 #include "trestle/generate/choose_token.h"
 #include "trestle/train/run_folder/run_checkpoint.h"
 
@@ -13,7 +13,6 @@ namespace trestle::cli {
 
 // The parsed flags of `trestle generate`.
 struct GenerateArguments {
-  std::filesystem::path model;
   std::vector<std::string> prompts;
   std::filesystem::path prompt_file;
   std::string ids;
@@ -23,9 +22,8 @@ struct GenerateArguments {
   std::int64_t tokens = 128, batch = 8;
   std::vector<std::string> stop;
   std::string today;
-  std::string temperature, top_p, repetition_penalty, precision = "fp32", devices;
-  std::string mesh;
-  RankOptions ranks;
+  std::string temperature, top_p, repetition_penalty, precision = "fp32";
+  ModelRanks on;  // the model, and the ranks that split it
   bool greedy = false, slide = false, chat = false, special = false, json = false;
 };
 

@@ -72,8 +72,21 @@ Subject mlp_subject(LevelsArguments& arguments) {
           .input = {width}};
 }
 
+// The flags replace the recipe's recomputation.
+void take_checkpoint_flags(const LevelsArguments& arguments, recipe::Recipe& recipe) {
+  if (!arguments.checkpoint.empty()) {
+    recipe.pipeline.checkpoint_segments = 0;
+    recipe::set_field(recipe, "pipeline.checkpoint", arguments.checkpoint);
+  }
+  if (arguments.checkpoint_segments > 0) {
+    recipe.pipeline.checkpoint = {};
+    recipe.pipeline.checkpoint_segments = arguments.checkpoint_segments;
+  }
+}
+
 Subject recipe_subject(LevelsArguments& arguments, const RunOptions& options) {
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
+  take_checkpoint_flags(arguments, recipe);
   train::check_training(recipe, user_parts_of(options));
   recipe.mesh.tensor = 1;  // the levels are those of the whole model, and a row has tensor ranks
   auto& optimizer = arguments.levels.optimizer;
@@ -228,14 +241,10 @@ void set_sharding(const LevelsArguments& arguments, const Subject& subject,
   changed.mesh.shard = arguments.levels.ranks;
   changed.pipeline.checkpoint = arguments.pipeline.checkpoint;
   changed.pipeline.checkpoint_segments = arguments.pipeline.checkpoint_segments;
-  if (!arguments.checkpoint.empty()) {
-    changed.pipeline.checkpoint_segments = 0;
-    recipe::set_field(changed, "pipeline.checkpoint", arguments.checkpoint);
-  }
-  if (arguments.checkpoint_segments > 0) {
-    changed.pipeline.checkpoint = {};
-    changed.pipeline.checkpoint_segments = arguments.checkpoint_segments;
-  }
+  take_checkpoint_flags(arguments, changed);
+  // It is no layer: the model is made with it.
+  if (subject.recipe && train::is_transformer(*subject.recipe))
+    std::erase(changed.pipeline.checkpoint, "attention");
   if (!arguments.units.empty()) recipe::set_field(changed, "mesh.units", arguments.units);
   if (!arguments.reshard.empty()) changed.mesh.reshard = arguments.reshard;
   changed.mesh.offload |= arguments.offload;
@@ -366,8 +375,8 @@ void add_levels(Verb app, const RunOptions& options) {
   verb.add_switch("--offload", arguments->offload,
                   "Keep the shards of the levels above none in CPU memory");
   verb.add("--checkpoint", arguments->checkpoint,
-           "Recompute these layers in the backward: names, or layers for all with parameters "
-           "(default: the recipe's)")
+           "Recompute these layers in the backward: names, or layers for all with parameters; of a "
+           "transformer also attention (default: the recipe's)")
       .type("NAMES");
   verb.add_number(
           "--checkpoint-segments", {1, 10'000},

@@ -70,23 +70,19 @@ FieldChanges changes_of_mesh(const std::string& words) {
   return changes;
 }
 
-FieldChanges changes_beside_mesh(const std::string& words, const FieldChanges& flags) {
-  FieldChanges changes;
-  if (words.empty()) return changes;
-  const mesh::MeshLayout layout = mesh::parse_mesh(words);
-  const recipe::Recipe::Mesh none;
-  if (!layout.has("pipeline")) changes.emplace_back("mesh.pipeline", text(none.pipeline));
-  if (!layout.has("replicate")) changes.emplace_back("mesh.replicate", text(none.replicate));
-  if (!layout.has("tensor")) {
-    changes.emplace_back("mesh.tensor", text(none.tensor));
-    for (const auto& change : usual_split())
-      if (!changes_field(flags, change.first)) changes.push_back(change);
+FieldChanges changes_of_mesh_and_flags(const std::string& words, const FieldChanges& flags) {
+  FieldChanges changes = changes_of_mesh(words);
+  if (!words.empty()) {
+    const mesh::MeshLayout layout = mesh::parse_mesh(words);
+    const recipe::Recipe::Mesh none;
+    if (!layout.has("pipeline")) changes.emplace_back("mesh.pipeline", text(none.pipeline));
+    if (!layout.has("replicate")) changes.emplace_back("mesh.replicate", text(none.replicate));
+    if (!layout.has("tensor"))
+      for (const auto& change : changes_of_mesh("tensor=1")) changes.push_back(change);
+    if (!layout.has("shard"))
+      for (const auto& change : changes_of_mesh("shard=1")) changes.push_back(change);
   }
-  if (!layout.has("shard")) {
-    changes.emplace_back("mesh.shard", text(none.shard));
-    for (const auto& change : usual_sharding())
-      if (!changes_field(flags, change.first)) changes.push_back(change);
-  }
+  changes.insert(changes.end(), flags.begin(), flags.end());
   return changes;
 }
 

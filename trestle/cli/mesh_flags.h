@@ -11,9 +11,10 @@ namespace trestle::cli {
 // Converts "pipeline=2,replicate=2" to changes of [mesh]. Throws UsageError.
 FieldChanges changes_of_mesh(const std::string& words);
 
-// The changes that give dimensions which --mesh does not name size 1, whatever the recipe or run
-// has. A --shard-level among `flags` is kept.
-FieldChanges changes_beside_mesh(const std::string& words, const FieldChanges& flags);
+// The changes of --mesh, then those of the flags of fields. A dimension that --mesh does not name
+// has size 1, whatever the recipe or run has, and the keys that need it have their defaults. Flags
+// come last: one without effect in this mesh is refused with the recipe, and not dropped.
+FieldChanges changes_of_mesh_and_flags(const std::string& words, const FieldChanges& flags);
 
 // Throws UsageError if --mesh is given together with flags for its dimensions.
 void check_mesh_alone(const std::string& words, const FieldChanges& flags);

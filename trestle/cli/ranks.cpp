@@ -115,14 +115,17 @@ RankEnd work_on_rank(const World& world, const std::function<int(const World*)>&
     error.add_context(where);
     throw;
   } catch (UsageError& error) {  // usually the same on all ranks
+    train::fail_ranks(world, std::current_exception());
     if (!prints_failure(world, FailureSource::Own)) return {usage_error};
     if (world.rank() != 0) error.add_context(where);
     throw;
   } catch (Error& error) {
+    train::fail_ranks(world, std::current_exception());
     if (!prints_failure(world, FailureSource::Own)) return {failed};
     error.add_context(where);
     throw;
   } catch (c10::Error& error) {
+    train::fail_ranks(world, std::current_exception());
     if (!prints_failure(world, FailureSource::Own)) return {failed};
     error.add_context(where);
     throw;
@@ -193,15 +196,12 @@ int asked_ranks(const RankOptions& options) {
 int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work) {
   RequestedRanks wanted;
   launch::RankEnvironment environment;
-  try {
+  const bool valid = is_valid_on_all_ranks([&] {
     wanted = parse_ranks(options.ranks);
     environment = launch::read_rank_environment();
     if (environment.world_size > 1) refuse_other_ranks(environment, wanted, options);
-  } catch (const UsageError& error) {
-    tell_other_machines(error);
-    if (another_rank_complains()) return usage_error;
-    throw;
-  }
+  });
+  if (!valid) return usage_error;
   if (environment.world_size > 1) return on_launched_rank(environment, options, work);
   if (options.ranks.empty()) wanted.count = options.default_ranks;
   // A single process may start ranks itself, also as the only task of srun.
@@ -243,6 +243,17 @@ void tell_other_machines(const Error& error) {
     comm::report_start_failure(environment, error);
 }
 
+bool is_valid_on_all_ranks(const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const UsageError& error) {
+    tell_other_machines(error);
+    if (another_rank_complains()) return false;
+    throw;
+  }
+  return true;
+}
+
 bool another_rank_prints() {
   const auto environment = environment_if_valid();
   return environment.rank != 0 && environment.source != "variables";
@@ -270,11 +281,12 @@ int code_of_signals(const World* world) {
 void refuse_on_ranks(const std::string& verb) {
   const auto environment = environment_if_valid();
   if (environment.world_size == 1) return;
-  throw UsageError(text("trestle ", verb, " runs on one process, but ", who_started(environment)),
-                   {.hint = environment.source == "variables"
-                                ? "Unset RANK and WORLD_SIZE."
-                                : "Start it as one process: several would overwrite each other's "
-                                  "files. Only trestle train and generate run on ranks."});
+  throw UsageError(
+      text("trestle ", verb, " runs on one process, but ", who_started(environment)),
+      {.hint = environment.source == "variables"
+                   ? "Unset RANK and WORLD_SIZE."
+                   : "Start it as one process: several would overwrite each other's "
+                     "files. Only trestle train, generate and evaluate run on ranks."});
 }
 
 }  // namespace trestle::cli

@@ -52,6 +52,11 @@ bool another_rank_prints();
 // the launcher has surely given all ranks the same command line.
 bool another_rank_complains();
 
+// Calls `check` of the command line and its files before the ranks meet. Its UsageErrors are those
+// of all ranks: they go to the ranks of other machines, and one rank of this machine throws them.
+// Returns false on its other ranks, which exit with usage_error.
+bool is_valid_on_all_ranks(const std::function<void()>& check);
+
 // Tells the ranks of other machines an error of the command line or its files: they may not have
 // it, and must not wait for this machine's ranks. Does nothing on one machine.
 void tell_other_machines(const Error& error);

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "trestle/cli/json.h"
+#include "trestle/cli/mesh_flags.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/recipe/recipe_fields.h"
 
@@ -13,13 +14,16 @@ namespace {
 
 struct RecipeArguments {
   std::string recipe;
+  std::string mesh;
   FieldChanges changes;
   bool json = false;
 };
 
 int print_recipe(const RecipeArguments& arguments) {
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
-  for (const auto& [name, value] : arguments.changes) recipe::set_field(recipe, name, value);
+  check_mesh_alone(arguments.mesh, arguments.changes);
+  for (const auto& [name, value] : changes_of_mesh_and_flags(arguments.mesh, arguments.changes))
+    recipe::set_field(recipe, name, value);
   std::cout << (arguments.json ? to_json(recipe) + "\n" : recipe::to_toml(recipe)) << std::flush;
   return 0;
 }
@@ -31,9 +35,14 @@ void add_recipe(Verb app, const RunOptions& options) {
   auto arguments = std::make_shared<RecipeArguments>();
   verb.add("recipe", arguments->recipe, "A TOML file, see recipes/").required().type("RECIPE");
   verb.add_switch("--json", arguments->json, "Print one JSON object instead of TOML");
+  verb.add("--mesh", arguments->mesh,
+           "[mesh] as `trestle train --mesh` sets it: pipeline=2,tensor=2. A dimension that is not "
+           "named has size 1")
+      .type("NAME=N,...");
   add_field_flags(verb, arguments->changes, options);
   verb.footer(examples({"trestle recipe recipes/unet_quick.toml",
                         "trestle recipe recipes/unet_quick.toml --epochs 3 > mine.toml",
+                        "trestle recipe recipes/gpt_characters.toml --mesh pipeline=2,tensor=2",
                         "trestle recipe runs/unet_quick/recipe.toml --json"}) +
               exit_codes());
   verb.action([arguments] { return print_recipe(*arguments); });

@@ -81,7 +81,8 @@ std::string advice_on_memory(const std::string& verb) {
   if (verb == "generate")
     return "Use --precision bf16 or int8, a smaller --batch, shorter prompts, fewer --tokens, or a "
            "smaller model.";
-  if (verb == "evaluate") return "Use a smaller --batch, or for a language model --precision bf16.";
+  if (verb == "evaluate")
+    return "Use a smaller --batch, or for a language model --precision bf16 or --mesh tensor=2.";
   if (verb == "data") return "For data synthesize, use a smaller --count.";
   if (verb == "train" || verb == "sweep" || verb == "levels" || verb == "balance")
     return "Use a smaller 'batch' or 'width', more 'micro_batches', or recompute = \"always\".";
@@ -94,10 +95,14 @@ int out_of_memory(const Complaints& to, const std::string& verb, const std::stri
 
 // Verbs that compute and write for long, but run on one process only.
 void refuse_among_ranks(const std::string& verb) {
-  constexpr std::string_view alone[] = {"balance", "evaluate", "export",
-                                        "levels",  "predict",  "sweep"};
+  constexpr std::string_view alone[] = {"balance", "export", "levels", "predict", "sweep"};
   if (std::find(std::begin(alone), std::end(alone), verb) != std::end(alone))
     cli::refuse_on_ranks(verb);
+}
+
+// Whether the verb's ranks decide themselves which of them prints an error (on_ranks()).
+bool decides_who_prints(const std::string& verb) {
+  return verb == "train" || verb == "generate" || verb == "evaluate" || verb == "launch";
 }
 
 int complain_of(const Complaints& to, const std::string& verb, const c10::Error& error) {
@@ -114,16 +119,16 @@ int complain_of(const Complaints& to, const std::string& verb, const c10::Error&
 
 int run_verb(const cli::CommandLine& line, const Complaints& to) {
   try {
-    line.refuse_empty_values();
-    refuse_among_ranks(line.chosen_verb());
-  } catch (const UsageError& error) {
-    cli::tell_other_machines(error);
-    return cli::another_rank_complains() ? usage_error : to.complain(error, usage_error);
-  }
-  try {
+    const bool valid = cli::is_valid_on_all_ranks([&] {
+      line.refuse_empty_values();
+      refuse_among_ranks(line.chosen_verb());
+    });
+    if (!valid) return usage_error;
     return line.chosen_action()();
   } catch (const UsageError& error) {
-    return to.complain(error, usage_error);
+    // A launcher gave the same words to all ranks.
+    const bool another = !decides_who_prints(line.chosen_verb()) && cli::another_rank_complains();
+    return another ? usage_error : to.complain(error, usage_error);
   } catch (const StateError& error) {  // for example synthesizing data, stopped by a signal
     return to.complain(error, cli::interrupted() ? cli::interrupted_exit_code() : failed);
   } catch (const Error& error) {
@@ -164,7 +169,7 @@ void add_verbs(cli::CommandLine& line, const RunOptions& options,
                const std::vector<std::string>& words, const std::vector<std::string>& command) {
   const cli::Verb root = line.root();
   cli::add_train(root, options, words);
-  cli::add_evaluate(root, options);
+  cli::add_evaluate(root, options, words);
   cli::add_predict(root, options);
   cli::add_generate(root, words);
   cli::add_text(root);

@@ -22,7 +22,7 @@ BlockSettings::Recompute recomputed_part(const std::vector<std::string>& names) 
 }
 
 plan::StepTraffic traffic(const models::TransformerConfig& config,
-                          const train::LevelsOptions& options, bool sequence, bool joins_scores) {
+                          const train::LevelsOptions& options, const recipe::Recipe& recipe) {
   const plan::BlockSizes sizes{.style = config.style == models::TransformerConfig::Style::Llama
                                             ? plan::BlockSizes::Style::Llama
                                             : plan::BlockSizes::Style::Gpt2,
@@ -34,11 +34,13 @@ plan::StepTraffic traffic(const models::TransformerConfig& config,
                                .head_size = config.head_size,
                                .mlp = config.mlp};
   const BlockSettings settings{.numbers = BlockSettings::Numbers::Float32,
-                               .recompute = recomputed_part(options.checkpoint),
+                               .recompute = recomputed_part(recipe.pipeline.checkpoint),
                                .tensor = options.ranks,
-                               .sequence = sequence};
+                               .sequence = recipe.mesh.sequence_parallel,
+                               .split_input = recipe.pipeline.split_recomputed};
   plan::StepTraffic step = plan::traffic_of_vocabulary(
-      sizes, settings, {.rows = models::table_rows(config), .joins_scores = joins_scores});
+      sizes, settings,
+      {.rows = models::table_rows(config), .joins_scores = !train::splits_scores(recipe)});
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const plan::StepTraffic block = plan::traffic_of_block(sizes, settings);
     step.forward += block.forward;
@@ -53,6 +55,13 @@ std::optional<train::TensorLevel> tensor_level(const recipe::Recipe& recipe,
                                                const train::LevelsOptions& options,
                                                const models::OwnModels& own, std::string* why) {
   if (!train::is_transformer(recipe) || own.contains(recipe.model.name)) return {};
+  if (train::adapter_options(recipe).any() ||
+      train::frozen_type(recipe) != models::FrozenType::Float32) {
+    *why =
+        "its formula is that of a model whose weights are all trained, and this one has adapters "
+        "or frozen matrices";
+    return {};
+  }
   const bool sequence = recipe.mesh.sequence_parallel;
   const auto split = [sequence](const tensor_parallel::TensorRanks& ranks) {
     return models::TensorSplit{.ranks = ranks, .sequence = sequence};
@@ -70,8 +79,8 @@ std::optional<train::TensorLevel> tensor_level(const recipe::Recipe& recipe,
   level.loss = [recipe, split](const tensor_parallel::TensorRanks& ranks) {
     return train::loss_of_split(recipe, {}, split(ranks));
   };
-  level.traffic =
-      traffic(train::transformer_config(recipe), options, sequence, !train::splits_scores(recipe));
+  level.splits_recomputed = recipe.pipeline.split_recomputed;
+  level.traffic = traffic(train::transformer_config(recipe), options, recipe);
   return level;
 }
 

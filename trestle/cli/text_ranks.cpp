@@ -11,7 +11,7 @@ namespace trestle::cli {
 
 namespace {
 
-enum class Next { Write, WaitForUser, End };
+enum class Next { Write, WaitForUser, Wait, End };
 
 // The next work of the other ranks, and for Write the ids and the number of each text.
 using Message = std::tuple<Next, std::vector<std::pair<std::vector<std::int64_t>, std::int64_t>>>;
@@ -33,6 +33,8 @@ void TextRanks::begin(const std::vector<generate::Prompt>& prompts) const {
 
 void TextRanks::wait_for_user() const { send(group_, {Next::WaitForUser, {}}); }
 
+void TextRanks::wait() const { send(group_, {Next::Wait, {}}); }
+
 void TextRanks::end() const { send(group_, {Next::End, {}}); }
 
 void TextRanks::follow(const std::function<void(const std::vector<generate::Prompt>&)>& write,
@@ -40,10 +42,8 @@ void TextRanks::follow(const std::function<void(const std::vector<generate::Prom
   while (true) {
     const auto [next, texts] = send(group_, {Next::End, {}});
     if (next == Next::End) return;
-    if (next == Next::WaitForUser) {
-      wait();
-      continue;
-    }
+    if (next == Next::WaitForUser) wait();
+    if (next != Next::Write) continue;
     std::vector<generate::Prompt> prompts;
     for (const auto& [ids, number] : texts) prompts.push_back({ids, number});
     write(prompts);

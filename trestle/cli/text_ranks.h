@@ -26,10 +26,13 @@ class TextRanks {
   // On rank 0, which will wait for its user: other ranks end at once when a signal arrives. Another
   // call before the deadline of the ranks lets them wait longer.
   void wait_for_user() const;
+  // On rank 0, which waits for something else. The same, but other ranks keep handling signals.
+  void wait() const;
   // On rank 0, behind the last text.
   void end() const;
 
-  // On the other ranks: calls one of the two for each call of rank 0, until its end().
+  // On the other ranks: calls `write` for each begin() of rank 0 and `wait` for each
+  // wait_for_user(), until its end().
   void follow(const std::function<void(const std::vector<generate::Prompt>&)>& write,
               const std::function<void()>& wait) const;
 

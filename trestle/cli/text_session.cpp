@@ -52,12 +52,26 @@ TextSession::TextSession(const GenerateArguments& arguments, train::TextModel mo
   options_.generate.tokens = model_.known_tokens();
   options_.generate.stop = [this] { return !goes_on(); };
   options_.stop_words = arguments.stop;
+  if (ranks.alone() || !ranks.leads()) return;
+  output_.emplace();
+  options_.generate.ready = [this] { return output_->written_within(part_of_deadline()); };
 }
 
 void TextSession::write_all() {
+  write_texts();
+  while (output_ && !output_->written_within(part_of_deadline())) ranks_.wait();
+}
+
+// How long rank 0 may wait before it sends a message to the other ranks.
+std::chrono::milliseconds TextSession::part_of_deadline() const {
+  return std::min<std::chrono::milliseconds>(std::chrono::seconds(5),
+                                             arguments_.on.ranks.deadline / 4);
+}
+
+void TextSession::write_texts() {
   if (!arguments_.ids.empty()) return write_ids();
   if (!model_.tokenizer)
-    throw UsageError(text(arguments_.model.string(), ": has no tokenizer"),
+    throw UsageError(text(arguments_.on.model.string(), ": has no tokenizer"),
                      {.hint = "Name one with --tokenizer, or give token ids with --ids."});
   if (arguments_.chat) return converse();
   write_prompts(all_prompts());
@@ -230,9 +244,7 @@ void TextSession::converse() {
 std::optional<std::string> TextSession::read_line() {
   if (ranks_.alone()) return input_.next();
   ranks_.wait_for_user();
-  const std::chrono::milliseconds often =
-      std::min<std::chrono::milliseconds>(std::chrono::seconds(5), arguments_.ranks.deadline / 4);
-  return input_.next(often, [&] { ranks_.wait_for_user(); });
+  return input_.next(part_of_deadline(), [&] { ranks_.wait_for_user(); });
 }
 
 }  // namespace trestle::cli

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "trestle/cli/background_output.h"
 #include "trestle/cli/generate_arguments.h"
 #include "trestle/cli/line_reader.h"
 #include "trestle/cli/text_printer.h"
@@ -21,7 +23,8 @@ class TextSession {
   // `arguments` and `ranks` must live as long.
   TextSession(const GenerateArguments& arguments, train::TextModel model, const TextRanks& ranks);
 
-  // On rank 0: reads the prompts, and writes and prints all texts.
+  // On rank 0: reads the prompts, and writes and prints all texts. The reader of the output may be
+  // slow: the other ranks then wait longer than their deadline.
   void write_all();
 
   struct Follow {
@@ -34,6 +37,8 @@ class TextSession {
 
  private:
   bool goes_on() const;
+  std::chrono::milliseconds part_of_deadline() const;
+  void write_texts();
   void note_stop(const generate::Generated& made);
   std::vector<std::string> all_prompts() const;
   void write_prompts(const std::vector<std::string>& prompts);
@@ -51,7 +56,8 @@ class TextSession {
   generate::WriteOptions options_;
   TextPrinter printer_;
   LineReader input_;
-  bool stopped_by_rank_ = false;  // a signal to another rank ended a text
+  std::optional<BackgroundOutput> output_;  // of rank 0 among others
+  bool stopped_by_rank_ = false;            // a signal to another rank ended a text
 };
 
 }  // namespace trestle::cli

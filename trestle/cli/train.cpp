@@ -160,11 +160,9 @@ TrainRequest read_train_request(const Verb& verb, const TrainArguments& argument
                                 const RunOptions& options) {
   TrainRequest request;
   const FieldChanges flags = changes_of_flags(arguments);
-  FieldChanges given = flags;
-  for (const auto& change : changes_of_mesh(arguments.mesh)) given.push_back(change);
-  request.changes = given;
-  for (auto& change : changes_beside_mesh(arguments.mesh, flags))
-    request.changes.push_back(std::move(change));
+  FieldChanges given = changes_of_mesh(arguments.mesh);
+  given.insert(given.end(), flags.begin(), flags.end());
+  request.changes = changes_of_mesh_and_flags(arguments.mesh, flags);
   recipe::Recipe& recipe = request.recipe;
   recipe = read_checked_recipe(verb, arguments);
   request.before = recipe.mesh;

@@ -19,7 +19,7 @@ namespace trestle::cli {
 
 // `words` are all words of the command line after the program's name.
 void add_train(Verb app, const RunOptions& options, const std::vector<std::string>& words);
-void add_evaluate(Verb app, const RunOptions& options);
+void add_evaluate(Verb app, const RunOptions& options, const std::vector<std::string>& words);
 void add_predict(Verb app, const RunOptions& options);
 void add_generate(Verb app, const std::vector<std::string>& words);
 void add_text(Verb app);

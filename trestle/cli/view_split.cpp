@@ -36,12 +36,8 @@ recipe::Recipe recipe_of_split(const std::string& given, const SplitArguments& a
   namespace fs = std::filesystem;
   const fs::path of_run = fs::path(given) / "recipe.toml";
   recipe::Recipe recipe = recipe::read_recipe(fs::exists(of_run) ? of_run : fs::path(given));
-  // Flags come last: --mesh tensor=1 beside --sequence-parallel true is then refused.
-  FieldChanges changes = changes_of_mesh(arguments.mesh);
-  for (const auto& change : changes_beside_mesh(arguments.mesh, arguments.changes))
-    changes.push_back(change);
-  for (const auto& change : arguments.changes) changes.push_back(change);
-  for (const auto& [name, value] : changes) recipe::set_field(recipe, name, value);
+  for (const auto& [name, value] : changes_of_mesh_and_flags(arguments.mesh, arguments.changes))
+    recipe::set_field(recipe, name, value);
   return recipe;
 }
 

@@ -1,6 +1,7 @@
 #include "trestle/generate/generate.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
@@ -143,9 +144,10 @@ class Writing {
   // The next token of each text, which is added to it. Rank 0 decides for all tensor ranks: not
   // even scores that differ would lead to different texts.
   std::vector<Decision> decide(const at::Tensor& scores) {
-    const tensor_parallel::TensorRanks& ranks = model_.ranks();
+    const bool alone = !model_.ranks().exist(), chooses = alone || model_.ranks().rank() == 0;
+    bool stops = chooses && wait_until_ready();
     std::vector<Decision> decisions;
-    if (ranks.rank() == 0 || !ranks.exist())
+    if (chooses)
       for (std::size_t row = 0; row < open_.size(); ++row) {
         Text& one = open_[row];
         const auto [id, gap] = choose_with_gap(scores[static_cast<std::int64_t>(row)], one.so_far,
@@ -153,14 +155,16 @@ class Writing {
         decisions.push_back({id, gap});
         set_end(one, decisions.back());
       }
-    bool stops = options_.stop && options_.stop();
-    if (ranks.exist()) {
-      const auto all = comm::with_purpose(
-          [] { return "while the tensor ranks agreed on the next tokens"; },
-          [&] { return comm::all_gather_values(ranks.group(), std::pair(stops, decisions)); });
-      stops = std::ranges::any_of(all, &std::pair<bool, std::vector<Decision>>::first);
-      decisions = all.front().second;
-      if (ranks.rank() != 0)
+    if (alone) {
+      stops = options_.stop && options_.stop();
+    } else {
+      Round round;
+      do {
+        round = exchange(chooses ? Turn::Decides : Turn::Waits, decisions);
+        stops = stops || round.stops;
+      } while (round.turn == Turn::Waits);
+      decisions = std::move(round.decisions);
+      if (!chooses)
         for (std::size_t row = 0; row < open_.size(); ++row) add(open_[row], decisions[row]);
     }
     for (std::size_t row = 0; row < open_.size(); ++row) {
@@ -172,6 +176,34 @@ class Writing {
       results_[open_[row].number].ended = decision.ended;
     }
     return decisions;
+  }
+
+  // A message of all tensor ranks: rank 0 waits or has decided, and whether any rank stops.
+  enum class Turn { Waits, Decides };
+  struct Round {
+    Turn turn = Turn::Waits;
+    bool stops = false;
+    std::vector<Decision> decisions;
+  };
+  Round exchange(Turn turn, const std::vector<Decision>& own) const {
+    const bool stop = options_.stop && options_.stop();
+    const auto all = comm::with_purpose(
+        [] { return "while the tensor ranks agreed on the next tokens"; },
+        [&] {
+          return comm::all_gather_values(model_.ranks().group(), std::tuple(turn, stop, own));
+        });
+    Round round{.turn = std::get<0>(all.front()), .decisions = std::get<2>(all.front())};
+    for (const auto& one : all) round.stops = round.stops || std::get<1>(one);
+    return round;
+  }
+
+  // On rank 0: every message starts the deadline of the other ranks again. Returns whether a rank
+  // stops.
+  bool wait_until_ready() const {
+    if (!model_.ranks().exist() || !options_.ready) return false;
+    while (!options_.ready())
+      if (exchange(Turn::Waits, {}).stops) return true;
+    return false;
   }
 
   // Adds the decision's token and calls on_token, which may end the text.

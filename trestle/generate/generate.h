@@ -40,6 +40,10 @@ struct GenerateOptions {
   std::function<bool(std::size_t text, std::int64_t id)> on_token = {};
   // Called after each token of all texts; true ends them, with Ended::Stopped.
   std::function<bool()> stop = {};
+  // Called on tensor rank 0 before it chooses tokens, until it returns true: other ranks wait
+  // meanwhile, longer than their deadline if need be. So the reader of the texts may be slow. Each
+  // call may take a part of the deadline. One rank alone does not call it.
+  std::function<bool()> ready = {};
 };
 
 // A prompt of a batch.

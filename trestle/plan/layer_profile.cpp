@@ -73,6 +73,8 @@ LayerProfile read(const ordered_json& json) {
   if (json.contains("examples")) profile.examples = amount<int>(json, "examples");
   profile.memory_format = json.value("memory_format", "");
   profile.checkpoint = json.value("checkpoint", std::vector<std::string>());
+  profile.split_recomputed = json.value("split_recomputed", false);
+  profile.sequence_parallel = json.value("sequence_parallel", false);
   if (json.contains("loss_memory")) profile.loss_memory = amount<double>(json, "loss_memory");
   for (const auto& layer : json.at("layers")) {
     profile.layers.push_back(
@@ -188,6 +190,8 @@ std::string to_json(const LayerProfile& profile) {
   if (profile.examples > 0) json["examples"] = profile.examples;
   if (!profile.memory_format.empty()) json["memory_format"] = profile.memory_format;
   if (!profile.checkpoint.empty()) json["checkpoint"] = profile.checkpoint;
+  if (profile.split_recomputed) json["split_recomputed"] = true;
+  if (profile.sequence_parallel) json["sequence_parallel"] = true;
   if (profile.loss_memory != 1) json["loss_memory"] = profile.loss_memory;
   json["layers"] = ordered_json::array();
   for (const LayerCost& layer : profile.layers) {

@@ -63,6 +63,8 @@ struct LayerProfile {
   // recipe names them. Their `inner` is what they keep from forward to backward, `backward` and
   // `transient` have the recomputed forward.
   std::vector<std::string> checkpoint = {};
+  // For layers that tensor ranks split, as a recipe has them.
+  bool split_recomputed = false, sequence_parallel = false;
   // The peak of a whole-batch loss and its backward, in bytes for each byte of the model's outputs,
   // without their gradients. 1 = the outputs in one tensor.
   double loss_memory = 1;

@@ -243,8 +243,10 @@ static void add_problems_of_mesh(const Recipe::Mesh& mesh, std::vector<std::stri
     refuse("units", "'shard' above 1 and 'shard_level' = \"parameters\"");
   if (!shards_parameters && mesh.reshard != usual.reshard)
     refuse("reshard", "'shard' above 1 and 'shard_level' = \"parameters\"");
-  if (mesh.tensor == 1 && mesh.sequence_parallel) refuse("sequence_parallel", "'tensor' above 1");
-  if (mesh.tensor == 1 && !mesh.split_layers.empty()) refuse("split_layers", "'tensor' above 1");
+  constexpr const char* tensor =
+      "'tensor' above 1: give it, for example --mesh tensor=2, or leave the key out";
+  if (mesh.tensor == 1 && mesh.sequence_parallel) refuse("sequence_parallel", tensor);
+  if (mesh.tensor == 1 && !mesh.split_layers.empty()) refuse("split_layers", tensor);
   if (!shards && mesh.offload) refuse("offload", "'shard' above 1 and a 'shard_level' above none");
   if (mesh.bucket.empty()) return;
   if (mesh.parts() == 1) refuse("bucket", "'replicate' or 'shard' above 1");
@@ -260,7 +262,10 @@ static void add_problems_of_split_recomputed(const Recipe& recipe,
   const auto refuse = [&](const char* why) {
     problems.push_back(text("'split_recomputed' in [pipeline] ", why));
   };
-  if (recipe.mesh.tensor == 1) refuse("has no effect without 'tensor' above 1 in [mesh]");
+  if (recipe.mesh.tensor == 1)
+    refuse(
+        "has no effect without 'tensor' above 1 in [mesh]: give it, for example --mesh tensor=2, "
+        "or leave the key out");
   if (recipe.mesh.sequence_parallel)
     refuse(
         "does not work with 'sequence_parallel' in [mesh], with which each tensor rank keeps the "

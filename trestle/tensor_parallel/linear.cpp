@@ -12,6 +12,7 @@
 #include "trestle/tensor_parallel/collectives.h"
 #include "trestle/tensor_parallel/held_ranks.h"
 #include "trestle/tensor_parallel/node_layout.h"
+#include "trestle/tensor_parallel/operators.h"
 
 namespace trestle::tensor_parallel {
 
@@ -48,12 +49,17 @@ std::optional<at::Tensor> if_there(const at::Tensor& bias) {
   return bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
 }
 
+// A frozen weight has no gradient, for which x would be kept.
+void save(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight) {
+  context->save_for_backward({weight.requires_grad() ? x : at::Tensor(), weight});
+}
+
 struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const TensorRanks& ranks,
                             std::int64_t dimension, std::int64_t tokens) {
     hold_tokens(context, ranks, dimension, tokens, bias.has_value());
-    context->save_for_backward({x, weight});
+    save(context, x, weight);
     const at::Tensor all = dimension == whole ? x : gather(ranks, x, dimension, tokens).get();
     return at::linear(all, weight, bias);
   }
@@ -94,7 +100,7 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
                             std::int64_t dimension) {
     hold_tokens(context, ranks, dimension, dimension == whole ? 0 : x.size(dimension),
                 bias.has_value());
-    context->save_for_backward({x, weight});
+    save(context, x, weight);
     const at::Tensor part = at::linear(x, weight);
     at::Tensor y = dimension == whole ? sum_in_place(ranks, part).get()
                                       : sum_and_scatter(ranks, part, dimension).get();
@@ -114,7 +120,11 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
             : gather(ranks, gradients[0], dimension, context->saved_data["tokens"].toInt()).get();
     const at::Tensor rows = rows_of(given);
     variable_list result(5);
-    if (context->needs_input_grad(0)) result[0] = rows.mm(weight).view_as(x);
+    if (context->needs_input_grad(0)) {
+      std::vector<std::int64_t> sizes = given.sizes().vec();
+      sizes.back() = weight.size(1);
+      result[0] = rows.mm(weight).view(sizes);
+    }
     if (context->needs_input_grad(1)) result[1] = rows.t().mm(rows_of(x));
     if (context->saved_data["bias"].toBool() && context->needs_input_grad(2))
       result[2] = rows.sum(0);
@@ -147,6 +157,14 @@ void check_tokens(const TensorRanks& ranks, const at::Tensor& x, const TokenShar
                         shards.dimension, "; got [", join(x.sizes(), ", "), "]"));
 }
 
+void check_all_tokens(const TensorRanks& ranks, const at::Tensor& x, const TokenShards& shards) {
+  if (shards.dimension >= 0 && shards.dimension < x.dim() - 1 &&
+      x.size(shards.dimension) == shards.tokens)
+    return;
+  throw UsageError(text("'", ranks.layer(), "' takes all ", shards.tokens, " tokens in dimension ",
+                        shards.dimension, "; got [", join(x.sizes(), ", "), "]"));
+}
+
 }  // namespace
 
 NodeLayout layout_of_product(const torch::autograd::Node& node) {
@@ -170,14 +188,26 @@ at::Tensor column_product(const TensorRanks& ranks, const at::Tensor& x, const a
 at::Tensor row_product(const TensorRanks& ranks, const at::Tensor& x, const at::Tensor& weight,
                        const at::Tensor& bias, const std::optional<TokenShards>& shards) {
   check(ranks, x, weight, "its own inputs");
-  if (shards && (shards->dimension < 0 || shards->dimension >= x.dim() - 1 ||
-                 x.size(shards->dimension) != shards->tokens))
-    throw UsageError(text("'", ranks.layer(), "' takes all ", shards->tokens,
-                          " tokens in dimension ", shards->dimension, "; got [",
-                          join(x.sizes(), ", "), "]"));
+  if (shards) check_all_tokens(ranks, x, *shards);
   if (ranks.alone()) return at::linear(x, weight, bias);
   return RowProduct::apply(cast(x, x), cast(weight, x), if_there(cast(bias, x)), ranks,
                            token_dimension(shards));
+}
+
+at::Tensor column_input(const TensorRanks& ranks, const at::Tensor& x,
+                        const std::optional<TokenShards>& shards) {
+  if (shards) check_tokens(ranks, x, *shards);
+  if (ranks.alone()) return x;
+  if (!shards) return branch(ranks, Replicated(cast(x, x))).tensor;
+  return gather_branched(ranks, Sharded(cast(x, x), shards->dimension, shards->tokens)).tensor;
+}
+
+at::Tensor row_output(const TensorRanks& ranks, const at::Tensor& own_term,
+                      const std::optional<TokenShards>& shards) {
+  if (shards) check_all_tokens(ranks, own_term, *shards);
+  if (ranks.alone()) return own_term;
+  if (!shards) return reduce(ranks, Partial(own_term)).tensor;
+  return reduce_scatter(ranks, Partial(own_term), shards->dimension).tensor;
 }
 
 }  // namespace trestle::tensor_parallel

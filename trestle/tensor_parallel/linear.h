@@ -35,7 +35,7 @@ struct TokenShards {
 //
 // The backward computes the gradient of x, starts its sum over the ranks, computes the gradient of
 // the weight meanwhile, and waits. With token shards the forward gathers x and keeps the shard
-// alone; the backward gathers it again.
+// alone; the backward gathers it again. With a frozen weight nothing of x is kept.
 at::Tensor column_product(const TensorRanks& ranks, const at::Tensor& x, const at::Tensor& weight,
                           const at::Tensor& bias = {},
                           const std::optional<TokenShards>& shards = {});
@@ -47,5 +47,20 @@ at::Tensor column_product(const TensorRanks& ranks, const at::Tensor& x, const a
 // The gradient of the bias is whole and equal on all ranks, with token shards too.
 at::Tensor row_product(const TensorRanks& ranks, const at::Tensor& x, const at::Tensor& weight,
                        const at::Tensor& bias = {}, const std::optional<TokenShards>& shards = {});
+
+// What column_product() and row_product() do before and after their product, for another product
+// than that with a matrix, such as one with quantised numbers or of several terms:
+//
+//   at::Tensor h = own_columns(column_input(ranks, x, shards));  // own_columns: your product
+//   at::Tensor y = row_output(ranks, own_term(h), shards);
+//
+// column_input() returns x with all its tokens, and adds up the gradients that the ranks' products
+// give it. row_output() adds up the ranks' terms [..., rows], and returns all tokens or this rank's
+// shard. Autograd keeps what your product keeps, such as all tokens of x. Both operators can be
+// differentiated twice. Under autocast column_input() casts x, as at::linear() would.
+at::Tensor column_input(const TensorRanks& ranks, const at::Tensor& x,
+                        const std::optional<TokenShards>& shards = {});
+at::Tensor row_output(const TensorRanks& ranks, const at::Tensor& own_term,
+                      const std::optional<TokenShards>& shards = {});
 
 }  // namespace trestle::tensor_parallel

@@ -254,22 +254,77 @@ class Flow {
 
   // A layer behind a concatenation of slices has the slices of each of them, not one range.
   void check_joined(const Modules& columns, const ModuleTree& module, std::int64_t features) {
-    if (columns.empty() || !module.split_by()->parts.empty()) return;
+    if (columns.empty()) return;
+    if (!module.split_by()->parts.empty()) return check_parts(columns, module, features);
     std::vector<std::string> names;
     std::int64_t sum = 0;
     for (const ModuleTree* column : columns) {
       names.push_back(text("'", column->name, "' (", column->facts.outputs, ")"));
       sum += column->facts.outputs;
     }
-    // A product behind a convolution may take each channel's pixels, which are one range.
-    const bool flattens = module.facts.kind == ModuleKind::Product &&
-                          columns.front()->facts.kind == ModuleKind::Convolution;
-    const bool is_joined = columns.size() > 1 ? sum == features : sum < features && !flattens;
-    if (!is_joined) return;
+    const bool is_joined = columns.size() > 1
+                               ? sum == features
+                               : sum < features && !flattens(*columns.front(), module);
+    if (!is_joined) return check_parts(columns, module, features);
     add(text("'", module.name, "' takes ", features, " features of ", join(names, " and "),
-             ": if they are concatenated, give their sizes as parts, in that order; if not, give "
-             "parts {",
-             features, "}"));
+             ": give the sizes of what is concatenated as parts, in that order"));
+  }
+
+  // A product behind a convolution may take each channel's pixels, which are one range.
+  static bool flattens(const ModuleTree& column, const ModuleTree& module) {
+    return module.facts.kind == ModuleKind::Product && column.facts.kind == ModuleKind::Convolution;
+  }
+
+  using Parts = std::vector<std::int64_t>;
+
+  static Parts parts_of(const ModuleTree& module, std::int64_t features) {
+    const Parts& given = module.split_by()->parts;
+    return given.empty() ? Parts{features} : given;
+  }
+
+  // The features of a rank are those that the column layers give it: where they are the same ones,
+  // both sides share the same parts.
+  void check_parts(const Modules& columns, const ModuleTree& module, std::int64_t features) {
+    const Parts own = parts_of(module, features);
+    Parts together;
+    for (const ModuleTree* column : columns) {
+      const std::int64_t outputs = column->facts.outputs;
+      Parts given = parts_of(*column, outputs);
+      together.insert(together.end(), given.begin(), given.end());
+      if (outputs == 0 || (columns.size() > 1 && outputs < features)) continue;
+      if (features > outputs && features % outputs == 0) {
+        const std::int64_t times = features / outputs;
+        if (flattens(*column, module)) {
+          for (std::int64_t& part : given) part *= times;
+        } else {
+          const Parts once = given;
+          for (std::int64_t i = 1; i < times; ++i)
+            given.insert(given.end(), once.begin(), once.end());
+        }
+      }
+      // With fewer features it takes some neighbours of the parts, such as one of gate and up.
+      if (std::search(given.begin(), given.end(), own.begin(), own.end()) == given.end())
+        refuse_parts(*column, module, own);
+    }
+    if (columns.size() < 2) return;
+    Parts sorted = own;
+    std::sort(sorted.begin(), sorted.end());
+    std::sort(together.begin(), together.end());
+    if (sum_of(together) == features && sorted != together)
+      refuse_parts(*columns.front(), module, own);
+  }
+
+  static std::int64_t sum_of(const Parts& parts) {
+    std::int64_t sum = 0;
+    for (const std::int64_t part : parts) sum += part;
+    return sum;
+  }
+
+  void refuse_parts(const ModuleTree& column, const ModuleTree& module, const Parts& own) {
+    add(text("'", column.name, "' shares its outputs as parts {",
+             join(parts_of(column, column.facts.outputs), ", "), "}, and '", module.name,
+             "' takes parts {", join(own, ", "),
+             "}: a rank would have other features on the two sides; give both the same parts"));
   }
 
   const nn::Graph& graph_;

@@ -7,6 +7,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -267,6 +268,11 @@ std::vector<std::string> faults_of(const ModuleFacts& facts, const SplitRule& ru
   const char* const what = name_of_divided(facts, rule.split);
   const std::int64_t whole = divided(facts, rule.split);
   const std::vector<std::int64_t> parts = parts_of(facts, rule);
+  if (std::ranges::any_of(parts, [&](std::int64_t part) { return part > whole; })) {
+    faults.push_back(text("it has ", whole, " ", what, ", fewer than one of its parts {",
+                          join(parts, ", "), "}"));
+    return faults;
+  }
   const std::int64_t sum = std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
   if (sum != whole)
     faults.push_back(

@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/sequential.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -24,14 +25,21 @@ namespace trestle::tensor_parallel {
 
 namespace {
 
-// Whether the name matches a pattern with * for any characters.
+// Whether the name matches a pattern with * for any characters. Each * but the last takes as few
+// characters as possible, which never loses a match.
 bool matches_layer(std::string_view pattern, std::string_view name) {
-  const std::size_t star = pattern.find('*');
+  std::size_t star = pattern.find('*');
   if (star == std::string_view::npos) return pattern == name;
   if (name.substr(0, star) != pattern.substr(0, star)) return false;
-  for (std::size_t begin = star; begin <= name.size(); ++begin)
-    if (matches_layer(pattern.substr(star + 1), name.substr(begin))) return true;
-  return false;
+  name.remove_prefix(star);
+  while (true) {
+    pattern.remove_prefix(star + 1);
+    star = pattern.find('*');
+    if (star == std::string_view::npos) return name.ends_with(pattern);
+    const std::size_t found = name.find(pattern.substr(0, star));
+    if (found == std::string_view::npos) return false;
+    name.remove_prefix(found + star);
+  }
 }
 
 // Equal for equal bits.
@@ -160,10 +168,16 @@ class Inspection {
   }
 
   void check_rules() {
-    for (std::size_t i = 0; i < rules_.size(); ++i)
-      if (uses_[i] == 0)
-        faults_.push_back(text("no layer is named '", rules_[i].layer, "'",
-                               did_you_mean(rules_[i].layer, names_)));
+    for (std::size_t i = 0; i < rules_.size(); ++i) {
+      if (uses_[i] != 0) continue;
+      const std::string& name = rules_[i].layer;
+      const bool is_function = std::ranges::any_of(graph_.layers, [&](const nn::Layer& layer) {
+        return !layer.module && layer.name == name;
+      });
+      faults_.push_back(is_function
+                            ? text("'", name, "' is a function, which has no weights to split")
+                            : text("no layer is named '", name, "'", did_you_mean(name, names_)));
+    }
   }
 
   void check_same(const std::string& one, const std::string& other) {

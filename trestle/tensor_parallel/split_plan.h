@@ -92,6 +92,7 @@ struct SplitPlan {
 //   them that needs whole input;
 // - a column layer with more outputs than its row layer has inputs, or slices of several layers
 //   that may be concatenated before one, and no `parts`;
+// - parts of a column layer that are not those of its row layer or norm;
 // - tied parameters that are split differently;
 // - ranks with different models, values of parameters or plans.
 // The order of layers is known in nn::Layers and in torch::nn::Sequential. In a program's own

@@ -61,6 +61,10 @@ SplitRule parse_split_rule(const std::string& words) {
     if (found.size() < 2)
       throw UsageError("a rule needs the name of a layer and a word for its split",
                        {.hint = rule_hint});
+    if (words.find(',') != std::string::npos)
+      throw UsageError("a rule has no comma",
+                       {.hint = "Write each rule as a text of its own: [\"up columns\", \"down "
+                                "rows\"]; parts are joined by +."});
     SplitRule rule{.layer = found[0], .split = choose("split", found[1], split_words).split};
     for (std::size_t i = 2; i < found.size(); ++i) set_option(found[i], &rule);
     return rule;

@@ -130,15 +130,16 @@ std::vector<InitialFile> initial_files(const recipe::Recipe& recipe,
                      .note = note_on_new_tokens(recipe)});
   const std::string& adapters = recipe.adapters.weights;
   if (!adapters.empty() && is_transformer(recipe))
-    files.push_back(
-        {.title = "adapters",
-         .path = adapters,
-         .strict = true,
-         .filled = [](const NamedTensors& model) { return models::adapters_of(model); },
-         .load =
-             [recipe, adapters](const NamedTensors& model, const checkpoint::LoadOptions& options) {
-               return load_adapters(transformer_config(recipe), model, adapters, options);
-             }});
+    files.push_back({.title = "adapters",
+                     .path = adapters,
+                     .strict = true,
+                     .filled = [](const NamedTensors& model) { return models::adapters_of(model); },
+                     .load =
+                         [recipe, adapters, slices](const NamedTensors& model,
+                                                    const checkpoint::LoadOptions& options) {
+                           return load_adapters(transformer_config(recipe), model, adapters,
+                                                options, slices);
+                         }});
   return files;
 }
 

@@ -87,8 +87,8 @@ void check_layers(const recipe::Recipe& recipe, const plan::LayerProfile& profil
                 tied.size()));
 }
 
-// Times and bytes are valid for one micro-batch size, one memory format and one choice of
-// recomputed layers.
+// Times and bytes are valid for one micro-batch size, one memory format, one choice of recomputed
+// layers and one of what tensor ranks keep.
 void check_measured_with(const recipe::Recipe& recipe, const plan::LayerProfile& profile,
                          int examples) {
   const auto refuse = [](const std::string& what) {
@@ -107,6 +107,16 @@ void check_measured_with(const recipe::Recipe& recipe, const plan::LayerProfile&
     refuse(text("the profile was measured with ", recomputed(profile.checkpoint),
                 " recomputed, the recipe recomputes ", recomputed(recipe.pipeline.checkpoint),
                 " ('checkpoint' in [pipeline])"));
+  const auto compare = [&](const char* field, bool there, bool here) {
+    const auto word = [](bool set) { return set ? "true" : "false"; };
+    if (there != here)
+      refuse(text("the profile was measured with ", field, " = ", word(there), ", the recipe has ",
+                  word(here)));
+  };
+  compare("'split_recomputed' in [pipeline]", profile.split_recomputed,
+          recipe.pipeline.split_recomputed);
+  compare("'sequence_parallel' in [mesh]", profile.sequence_parallel,
+          recipe.mesh.sequence_parallel);
 }
 
 }  // namespace
@@ -198,6 +208,8 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
   result.profile.examples = result.examples;
   result.profile.memory_format = format_name(recipe);
   result.profile.checkpoint = recipe.pipeline.checkpoint;
+  result.profile.split_recomputed = recipe.pipeline.split_recomputed;
+  result.profile.sequence_parallel = recipe.mesh.sequence_parallel;
   return result;
 }
 

@@ -52,7 +52,7 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
 
 // The same from an existing profile. Opens no data and runs nothing; the devices need not exist.
 // Throws UsageError for a profile of other layers than those of the recipe's model, or of another
-// micro-batch or memory format.
+// micro-batch, memory format, recomputation or sequence parallelism.
 LayerCosts costs_of_profile(const recipe::Recipe& recipe, plan::LayerProfile profile,
                             const models::OwnModels& own, const UserParts& user_parts = {});
 

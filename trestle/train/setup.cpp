@@ -377,6 +377,10 @@ void throw_misfit(const recipe::Recipe& recipe, const at::Tensor& inputs, const 
              "A batch norm needs more than one value for each channel of a micro-batch: use fewer "
              "micro-batches ('micro_batches' in [pipeline]) or a larger 'batch' in [train].");
   }
+  if (recipe.mesh.tensor > 1 && !is_transformer(recipe))
+    hint += text("\nOr the plan of its split does not fit: ",
+                 recipe.mesh.split_layers.empty() ? "--mesh tensor=1 shows whether it does."
+                                                  : "see 'split_layers' in [mesh].");
   const std::string size = sizes.empty() ? "one number each, without a dimension" : "";
   throw UsageError(text("the model '", recipe.model.name, "' cannot take these inputs of ", size,
                         join(sizes, " x "),

@@ -31,7 +31,9 @@ class TransformerPicture {
       : recipe_(recipe),
         config_(transformer_config(recipe)),
         ranks_(static_cast<int>(recipe.mesh.tensor)),
-        sequence_(recipe.mesh.sequence_parallel && ranks_ > 1) {
+        sequence_(recipe.mesh.sequence_parallel && ranks_ > 1),
+        adapters_(adapter_options(recipe)),
+        frozen_(adapters_.any() || frozen_type(recipe) != models::FrozenType::Float32) {
     for (int rank = 0; rank < ranks_; ++rank) read(rank);
   }
 
@@ -51,10 +53,8 @@ class TransformerPicture {
     models::TransformerOptions options;
     options.weights = models::InitialWeights::Unset;
     options.attention = models::parse_attention_core(recipe_.transformer.attention);
-    if (ranks_ > 1) {  // refused, as in training
-      options.adapters = adapter_options(recipe_);
-      options.frozen_type = frozen_type(recipe_);
-    }
+    options.adapters = adapters_;
+    options.frozen_type = frozen_type(recipe_);
     options.tensor = {.ranks = tensor_parallel::TensorRanks::on_paper(rank, ranks_),
                       .sequence = recipe_.mesh.sequence_parallel};
     const nn::Graph graph = models::transformer(config_, options).graph();
@@ -113,6 +113,24 @@ class TransformerPicture {
     return found;
   }
 
+  // Those of all rows of a module, or of its parts.
+  std::vector<Picture::Tensor> adapters(const std::string& module,
+                                        const std::vector<Picture::Part>& parts) const {
+    std::vector<Picture::Tensor> all;
+    const auto add = [&](const std::string& name, const std::vector<Picture::Part>& of) {
+      const auto found = tensors_.find(module + "." + name);
+      if (found == tensors_.end()) return;
+      for (Picture::Tensor tensor : found->second) {
+        tensor.name = name + "." + tensor.name;
+        if (!tensor.held.empty()) tensor.parts = of;
+        all.push_back(std::move(tensor));
+      }
+    };
+    add("lora", parts);
+    for (const Picture::Part& part : parts) add("lora_" + part.name, {part});
+    return all;
+  }
+
   // ---- words ----
 
   std::string title() const {
@@ -128,6 +146,7 @@ class TransformerPicture {
       words += text(", ", config_.kv_heads, " of keys and values");
     words += text(" · MLP ", format_count(config_.mlp), " · ", counted(config_.layers, "block"),
                   " · ", format_count(config_.vocabulary), " tokens");
+    if (adapters_.any()) words += text(" · adapters of rank ", adapters_.rank);
     if (sequence_) words += " · sequence_parallel: norms and sums on each rank's tokens";
     return words;
   }
@@ -145,9 +164,35 @@ class TransformerPicture {
     if (alone()) return {};
     if (!sequence_)
       return {.backward = {{Kind::AllReduce, activations() + ", the input's gradient"}}};
-    return {.forward = {{Kind::AllGather, activations()}},
-            .backward = {{Kind::AllGather, activations() + ", the input again"},
-                         {Kind::ReduceScatter, activations() + ", the input's gradient"}}};
+    Picture::Exchange exchange{.forward = {{Kind::AllGather, activations()}}};
+    if (!frozen_)
+      exchange.backward.push_back({Kind::AllGather, activations() + ", the input again"});
+    exchange.backward.push_back({Kind::ReduceScatter, activations() + ", the input's gradient"});
+    return exchange;
+  }
+
+  static std::int64_t numbers_of(const std::vector<Picture::Tensor>& tensors, const char* matrix,
+                                 std::size_t dimension) {
+    std::int64_t numbers = 0;
+    for (const Picture::Tensor& one : tensors)
+      if (one.name.ends_with(matrix))
+        numbers += dimension == 0 ? one.shape[0] : one.shape[0] * one.shape[1];
+    return numbers;
+  }
+
+  // Messages of adapters beside a matrix whose outputs the ranks share.
+  void add_messages_of_columns(const std::vector<Picture::Tensor>& added,
+                               Picture::Exchange* exchange) const {
+    if (alone() || added.empty()) return;
+    const std::string inner = text(format_count(numbers_of(added, ".a", 0)), " numbers per token");
+    if (!sequence_) {
+      exchange->backward.push_back({Kind::AllReduce, inner + ", the gradients of a's products"});
+      return;
+    }
+    exchange->forward.push_back({Kind::AllGather, inner + ": a's products"});
+    exchange->backward.push_back({Kind::ReduceScatter, inner + ", the gradients of a's products"});
+    exchange->backward.push_back({Kind::AllReduce, text(format_count(numbers_of(added, ".a", 1)),
+                                                        " numbers, the gradients of a")});
   }
 
   // After a layer whose outputs are terms of a sum.
@@ -175,6 +220,7 @@ class TransformerPicture {
       step.after = {.forward = {{Kind::AllReduce, activations() + ": the sum"}},
                     .backward = {{Kind::AllGather, activations() + ", the output's gradient"}}};
     }
+    if (frozen_) step.after.backward.clear();
     return step;
   }
 
@@ -185,7 +231,7 @@ class TransformerPicture {
         .tensors = tensors(module),
         .input = between(),
         .output = between()};
-    if (sequence_) {
+    if (sequence_ && !frozen_) {
       std::int64_t numbers = 0;
       for (const auto& tensor : step.tensors) numbers += tensor.shape[0];
       step.before.backward = {
@@ -200,21 +246,31 @@ class TransformerPicture {
 
   Picture::Step columns(const std::string& module, const std::string& note,
                         const std::vector<Picture::Part>& parts) const {
-    return {.name = short_name(module),
-            .note = note,
-            .tensors = tensors(module, parts),
-            .before = to_columns(),
-            .output = split_by(Layout::Features)};
+    Picture::Step step{.name = short_name(module),
+                       .note = note,
+                       .tensors = tensors(module, parts),
+                       .before = to_columns(),
+                       .output = split_by(Layout::Features)};
+    const auto added = adapters(module, parts);
+    add_messages_of_columns(added, &step.before);
+    step.tensors.insert(step.tensors.end(), added.begin(), added.end());
+    return step;
   }
 
   Picture::Step rows(const std::string& module, const std::string& note,
                      const std::vector<Picture::Part>& parts) const {
-    return {.name = short_name(module),
-            .note = note,
-            .tensors = tensors(module, parts),
-            .input = split_by(Layout::Features),
-            .output = split_by(Layout::Terms),
-            .after = to_sum()};
+    Picture::Step step{.name = short_name(module),
+                       .note = note,
+                       .tensors = tensors(module, parts),
+                       .input = split_by(Layout::Features),
+                       .output = split_by(Layout::Terms),
+                       .after = to_sum()};
+    const auto added = adapters(module, parts);
+    if (!alone() && !added.empty())
+      step.after.backward.push_back({Kind::AllReduce, text(format_count(numbers_of(added, ".b", 1)),
+                                                           " numbers, the gradient of b")});
+    step.tensors.insert(step.tensors.end(), added.begin(), added.end());
+    return step;
   }
 
   Picture::Step attention() const {
@@ -272,6 +328,8 @@ class TransformerPicture {
   TransformerConfig config_;
   int ranks_;
   bool sequence_;
+  models::LowRankOptions adapters_;
+  bool frozen_;                                                  // all but the adapters
   std::map<std::string, std::vector<Picture::Tensor>> tensors_;  // by module
 };
 

@@ -1,8 +1,6 @@
 #include "trestle/train/trainer.h"
 
-#include <chrono>
 #include <exception>
-#include <thread>
 #include <utility>
 
 #include "trestle/base/counted.h"
@@ -203,13 +201,8 @@ TrainResult together(const TrainHooks& hooks, const Call& call) {
   if (hooks.world == nullptr) return call();
   try {
     return call();
-  } catch (const UsageError& error) {  // mostly the same on all: then the first one shall say it
-    constexpr std::chrono::milliseconds for_the_first{100};
-    if (hooks.world->rank() != 0) std::this_thread::sleep_for(for_the_first);
-    hooks.world->fail(usage_error_message(error));
-    throw;
   } catch (...) {
-    hooks.world->fail(comm::error_message(std::current_exception()));
+    fail_ranks(*hooks.world, std::current_exception());
     throw;
   }
 }

@@ -3,10 +3,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/matmul.h>
 
+#include <cstddef>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "trestle/models/transformer/projection.h"
-#include "trestle/models/transformer/public_weights.h"
 
 namespace trestle::models {
 
@@ -17,20 +19,53 @@ NamedTensors adapters_of(const NamedTensors& ours) {
   return found;
 }
 
-NamedTensors adapter_views(const TransformerConfig& config, const NamedTensors& ours) {
+namespace {
+
+// PEFT's name for "blocks.0.attention.qkv.lora_q.a".
+std::string peft_name(const TransformerConfig& config, const std::string& name) {
   const std::string before = config.style == TransformerConfig::Style::Gpt2
                                  ? "base_model.model.transformer."
                                  : "base_model.model.";
-  NamedTensors views;
+  const auto marker = name.rfind(".lora");
+  const std::string projection = name.substr(0, marker);
+  std::string part = name.substr(marker + 5);  // "_q.a", or ".a" for all rows
+  const std::string leaf = part.ends_with(".a") ? ".lora_A.weight" : ".lora_B.weight";
+  part.resize(part.size() - 2);
+  if (!part.empty()) part.erase(0, 1);
+  return before + public_module(config, projection, part) + leaf;
+}
+
+}  // namespace
+
+std::vector<PublicBox> adapter_boxes(const TransformerConfig& config, const NamedTensors& ours,
+                                     const nn::ParameterSlices& slices) {
+  std::vector<PublicBox> boxes;
   for (const auto& [name, tensor] : adapters_of(ours)) {
-    const auto marker = name.rfind(".lora");
-    const std::string projection = name.substr(0, marker);
-    std::string part = name.substr(marker + 5);  // "_q.a", or ".a" for all rows
-    const std::string leaf = part.ends_with(".a") ? ".lora_A.weight" : ".lora_B.weight";
-    part.resize(part.size() - 2);
-    if (!part.empty()) part.erase(0, 1);
-    views.emplace_back(before + public_module(config, projection, part) + leaf, tensor.detach());
+    const std::string in_file = peft_name(config, name);
+    const auto found = slices.find(name);
+    if (found == slices.end()) {
+      boxes.push_back({.name = in_file, .view = tensor.detach()});
+      continue;
+    }
+    const nn::ParameterSlice& slice = found->second;
+    std::int64_t own = 0;  // of the range, in this rank's tensor
+    for (const nn::IndexRange& range : slice.ranges) {
+      std::vector<std::int64_t> offset(slice.whole.size(), 0);
+      offset[static_cast<std::size_t>(slice.dimension)] = range.begin;
+      boxes.push_back({.name = in_file,
+                       .view = tensor.detach().narrow(slice.dimension, own, range.size),
+                       .offset = std::move(offset),
+                       .whole = slice.whole});
+      own += range.size;
+    }
   }
+  return boxes;
+}
+
+NamedTensors adapter_views(const TransformerConfig& config, const NamedTensors& ours) {
+  NamedTensors views;
+  for (PublicBox& box : adapter_boxes(config, ours, {}))
+    views.emplace_back(std::move(box.name), std::move(box.view));
   return views;
 }
 

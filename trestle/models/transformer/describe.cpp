@@ -17,6 +17,12 @@ std::string describe_rope(const TransformerConfig::Rope& rope) {
               rope.high_frequency_factor, ", original context ", rope.original_context, "\n");
 }
 
+std::string describe_adapters(const LowRankOptions& adapters) {
+  if (!adapters.any()) return "no adapters\n";
+  return text("adapters of rank ", adapters.rank, ", alpha ", adapters.alpha, ", dropout ",
+              adapters.dropout, ", for ", join(adapters.targets, ", "), "\n");
+}
+
 }  // namespace
 
 std::string describe(const TransformerConfig& config, const TransformerOptions& options) {
@@ -36,7 +42,8 @@ std::string describe(const TransformerConfig& config, const TransformerOptions& 
       c10::toString(options.type), "\nattention core ", static_cast<int>(options.attention),
       "\nsequence parallel ", yes_or_no(options.tensor.sequence), "\nscores ",
       options.scores == SplitScores::Own ? "own rows" : "joined", "\nrecompute_attention ",
-      yes_or_no(options.recompute_attention), "\n");
+      yes_or_no(options.recompute_attention), "\n", describe_adapters(options.adapters),
+      "frozen type ", static_cast<int>(options.frozen_type), "\n");
 }
 
 }  // namespace trestle::models

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "trestle/base/error.h"
 #include "trestle/models/transformer/int8_rows.h"
 #include "trestle/models/transformer/product.h"
 #include "trestle/tensor_parallel/linear.h"
@@ -32,10 +31,14 @@ nn::ParameterSlices HeadImpl::parameter_slices() const {
 }
 
 at::Tensor HeadImpl::own_scores(const at::Tensor& x, std::int64_t tokens) {
+  const auto multiplied = [&](const at::Tensor& all) {
+    return rows.defined() ? product(all, Int8Rows{rows, scales}) : product(all, weight);
+  };
+  if (tensor_.ranks.alone()) return multiplied(x);
   const auto shards = tokens > 0 ? tensor_.shards(tokens) : std::nullopt;
-  if (rows.defined()) return product(x, Int8Rows{rows, scales});
-  if (tensor_.ranks.alone()) return product(x, weight);
-  return tensor_parallel::column_product(tensor_.ranks, x, weight, {}, shards);
+  if (!rows.defined() && !casts(x, weight))
+    return tensor_parallel::column_product(tensor_.ranks, x, weight, {}, shards);
+  return multiplied(tensor_parallel::column_input(tensor_.ranks, x, shards));
 }
 
 at::Tensor HeadImpl::forward(const at::Tensor& x, std::optional<at::Tensor> places) {
@@ -53,9 +56,9 @@ at::Tensor HeadImpl::forward(const at::Tensor& x, std::optional<at::Tensor> plac
 
 void HeadImpl::round_to_int8() {
   if (rows.defined()) return;
-  if (!tensor_.ranks.alone())
-    throw UsageError("the head of a model that tensor ranks split cannot be rounded to int8");
-  const Int8Rows rounded = to_int8_rows(weight.detach().narrow(0, 0, vocabulary));
+  // The ranks of several gather their padded rows too.
+  const at::Tensor used = tensor_.ranks.alone() ? weight.narrow(0, 0, vocabulary) : weight;
+  const Int8Rows rounded = to_int8_rows(used.detach());
   rows = register_buffer("rows", rounded.rows);
   scales = register_buffer("scales", rounded.scales);
 }

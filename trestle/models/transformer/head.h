@@ -34,7 +34,8 @@ struct HeadImpl : torch::nn::Module, nn::SlicedParameters {
   at::Tensor weight;  // [table_rows(config), width], this rank's rows of it
   std::int64_t vocabulary;
   SplitScores split_scores;
-  at::Tensor rows, scales;  // of the weight's true rows, after round_to_int8()
+  // The weight's true rows, or this rank's rows on one of several; after round_to_int8().
+  at::Tensor rows, scales;
 
  private:
   at::Tensor own_scores(const at::Tensor& x, std::int64_t tokens);

@@ -4,10 +4,13 @@
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trestle/models/transformer/initialize.h"
+#include "trestle/nn/keyed_dropout.h"
+#include "trestle/nn/parameter_slice.h"
 
 namespace trestle::models {
 
@@ -33,15 +36,33 @@ enum class FrozenType {
 
 // scale * b(a(dropout(x))): [..., inputs] to [..., rows]. `a` [rank, inputs] is drawn, uniform as
 // in torch's Linear. `b` [rows, rank] is 0, so that an adapted model begins as the model itself.
-struct LowRankImpl : torch::nn::Module {
-  LowRankImpl(const LowRankOptions& options, std::int64_t inputs, std::int64_t rows,
-              const Drawn& drawn);
+//
+// A rank of several holds slices: of a's inputs beside a weight whose inputs are split, of b's rows
+// beside one whose rows are split. Its projection (projection.h) then calls inner() and outer().
+struct LowRankImpl : torch::nn::Module, nn::SlicedParameters {
+  // The places of `a` and `b` in the whole matrices.
+  struct Slices {
+    nn::ParameterSlice a, b;
+  };
+  LowRankImpl(const LowRankOptions& options, Slices slices, const Drawn& drawn);
 
   at::Tensor forward(const at::Tensor& x);
+
+  // The halves of forward(): [..., own inputs] to [..., rank], and that to [..., own rows]. The
+  // matrices may be views of `a` and `b`, such as those of branch_parameters(). `slice` says which
+  // part of the unsplit model's input x is.
+  at::Tensor inner(const at::Tensor& x, const at::Tensor& of_a,
+                   const std::optional<nn::DropoutSlice>& slice = {});
+  at::Tensor outer(const at::Tensor& inner, const at::Tensor& of_b) const;
+
+  nn::ParameterSlices parameter_slices() const override;
 
   double scale;
   double dropout;
   at::Tensor a, b;
+
+ private:
+  Slices slices_;
 };
 TORCH_MODULE(LowRank);
 

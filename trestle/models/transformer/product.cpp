@@ -26,6 +26,11 @@ bool faster_in_fp32(const at::Tensor& x, const at::Tensor& weight) {
 
 }  // namespace
 
+bool casts(const at::Tensor& x, const at::Tensor& weight) {
+  return weight.scalar_type() != x.scalar_type() &&
+         !at::autocast::is_autocast_enabled(x.device().type());
+}
+
 at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const at::ScalarType type = weight.scalar_type();
   if (faster_in_fp32(x, weight)) {
@@ -34,8 +39,7 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
         .to(type)
         .to(x.scalar_type());
   }
-  if (type == x.scalar_type() || at::autocast::is_autocast_enabled(x.device().type()))
-    return at::linear(x, weight, bias);
+  if (!casts(x, weight)) return at::linear(x, weight, bias);
   return at::linear(x.to(type), weight, bias).to(x.scalar_type());
 }
 

@@ -11,4 +11,7 @@ namespace trestle::models {
 // weight are computed in fp32 and rounded to bf16: that is four times as fast.
 at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 
+// Whether product() computes in another dtype than x's, which at::linear() refuses.
+bool casts(const at::Tensor& x, const at::Tensor& weight);
+
 }  // namespace trestle::models

@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,7 +42,7 @@ struct ProjectionOptions {
   std::string target = {};            // of an adapter for all rows together
   Bias bias = Bias::Added;
   // Adapters for the targets that it names. Then weight and bias are frozen.
-  LowRankOptions adapters = {};  // not with a split
+  LowRankOptions adapters = {};
   ProjectionSplit split = ProjectionSplit::None;
   TensorSplit tensor = {};
 };
@@ -51,7 +52,14 @@ struct ProjectionOptions {
 // ones. An adapter is registered as "lora_<part>", or as "lora" for all rows.
 //
 // A rank of several holds nn::even_range()s of the split dimension, draws them alone, and returns
-// its columns, or the sum of all ranks.
+// its columns, or the sum of all ranks. So it does with adapters:
+//
+// - Split columns: each rank multiplies its tokens by all of `a`, and the ranks' gradients of that
+//   product [..., rank], which is short, are added up. Gradients of `a` are whole on every rank.
+// - Split rows: the adapter's term joins the weight's own before both are added up over the ranks.
+//   `b` is whole, and its gradients are added up in the backward.
+//
+// A row of int8 has the scale of all its inputs, also where a rank holds some of them.
 struct ProjectionImpl : torch::nn::Module, nn::SlicedParameters {
   // The weight is normal with this deviation (initialize.h); the bias is 0. With the type int8 the
   // drawn weight is rounded (int8_rows.h) and frozen, and the bias is fp32.
@@ -82,9 +90,14 @@ struct ProjectionImpl : torch::nn::Module, nn::SlicedParameters {
   bool divides(ProjectionSplit what) const;
   nn::ParameterSlice slice() const;
   void make_weight(const Drawn& drawn, double deviation);
-  void adapt(const std::string& target, const std::string& name, const nn::IndexRange& rows,
-             const Drawn& drawn);
+  void adapt(const std::string& target, const std::string& name, std::size_t first_part,
+             std::size_t part_count, const Drawn& drawn);
+  LowRankImpl::Slices adapter_slices(std::size_t first_part, std::size_t part_count) const;
+  bool is_matrix_for(const at::Tensor& x) const;
+  at::Tensor own_product(const at::Tensor& x, const at::Tensor& added);
   at::Tensor whole(const at::Tensor& x);
+  at::Tensor columns(const at::Tensor& x, std::int64_t tokens);
+  at::Tensor row_sum(const at::Tensor& x, std::int64_t tokens);
 };
 TORCH_MODULE(Projection);
 

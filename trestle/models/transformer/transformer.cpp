@@ -40,15 +40,10 @@ void check_split(const TransformerConfig& config, const TransformerOptions& opti
   const std::vector<int> legal =
       tensor_sizes(config, static_cast<int>(std::min<std::int64_t>(config.heads, 1024)));
   if (std::find(legal.begin(), legal.end(), size) == legal.end())
-    faults->push_back(text(config.heads, " heads, ", config.kv_heads,
-                           " of keys and values, an MLP of ", config.mlp, " and ",
-                           table_rows(config), " rows of the vocabulary cannot be split over ",
-                           size, " tensor ranks, but over ", join(legal, ", ")));
-  if (options.adapters.any())
-    faults->push_back("a model with adapters cannot be split over tensor ranks");
-  if (options.frozen_type != FrozenType::Float32)
-    faults->push_back(
-        "a model with frozen bf16 or int8 matrices cannot be split over tensor ranks");
+    faults->push_back(text("heads = ", config.heads, ", kv_heads = ", config.kv_heads,
+                           ", mlp = ", config.mlp, " and ", table_rows(config),
+                           " rows of the vocabulary cannot be split over ", size,
+                           " tensor ranks, but over ", join(legal, ", ")));
 }
 
 void check(const TransformerConfig& config, const TransformerOptions& options) {

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <string_view>
 
 #include "trestle/device/named_tensors.h"
 #include "trestle/models/transformer/config.h"
 #include "trestle/models/transformer/transformer.h"
 #include "trestle/nn/layers.h"
+#include "trestle/nn/parameter_slice.h"
 
 // New tokens for a model that is trained already: the embedding and the head grow together.
 //
@@ -42,6 +45,14 @@ NamedTensors first_rows(const NamedTensors& ours, std::int64_t rows);
 // above config.vocabulary.
 void fill_new_rows(const TransformerConfig& config, const NamedTensors& ours, std::int64_t known);
 
+// The same for a tensor rank that holds `slices` of the tables' rows: `rows` reads the whole table
+// in the slice's type, some thousand rows at once, and this rank's new rows get the bits of the
+// unsplit model.
+using RowsOfTable = std::function<at::Tensor(const std::string& table, std::int64_t first,
+                                             std::int64_t count, at::ScalarType type)>;
+void fill_new_rows(const TransformerConfig& config, const NamedTensors& ours, std::int64_t known,
+                   const nn::ParameterSlices& slices, const RowsOfTable& rows);
+
 struct GrownTransformer {
   nn::Layers layers;
   TransformerConfig config;
@@ -51,9 +62,11 @@ struct GrownTransformer {
 // the old rows of its tables have the same bits, and the new ones are filled as above, a tied table
 // once. `net` is unchanged, and holds its own memory. `options.seed` and `options.attention` are
 // those of the new layers, on the CPU; their types must be those of `net`, whose mode they have.
-// Throws UsageError for a vocabulary below config.vocabulary, for layers of another config or of
-// another type, and for adapters: the tables beside them are frozen, so that the
-// new rows would never be learned.
+// Tensor ranks grow their slices together, with the ranks of `net` as `options.tensor`: each
+// gathers the old tables for a while, because rows change their rank. Throws UsageError for a
+// vocabulary below config.vocabulary, for layers of another config, of another type or of other
+// ranks, and for adapters: the tables beside them are frozen, so that the new rows would never be
+// learned.
 GrownTransformer grow_vocabulary(const nn::Layers& net, const TransformerConfig& config,
                                  std::int64_t vocabulary, const TransformerOptions& options = {});
 

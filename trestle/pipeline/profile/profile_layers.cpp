@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "trestle/base/stopwatch.h"
@@ -81,7 +82,8 @@ std::vector<ValueId> values_used_by(const nn::Graph& graph, int layer) {
 }
 
 Arguments arguments_of(const nn::Graph& graph, int layer,
-                       const std::map<ValueId, at::Tensor>& values, at::Device device) {
+                       const std::map<ValueId, at::Tensor>& values,
+                       const std::set<ValueId>& with_gradient, at::Device device) {
   const std::vector<ValueId> taken = values_used_by(graph, layer);
   Arguments result{.values = nn::Values(taken.size()), .sink = nn::GradientSink(taken.size())};
   for (std::size_t i = 0; i < taken.size(); ++i) {
@@ -89,8 +91,7 @@ Arguments arguments_of(const nn::Graph& graph, int layer,
     if (value == values.end() || !value->second.defined()) continue;
     const at::Tensor copy =
         device.is_cpu() ? value->second.clone() : to_device(value->second, device);
-    const bool wanted = copy.is_floating_point() && taken[i].layer != nn::model_input;
-    result.values[i] = wanted ? result.sink.begin(i, copy) : copy;
+    result.values[i] = with_gradient.contains(taken[i]) ? result.sink.begin(i, copy) : copy;
   }
   return result;
 }
@@ -184,7 +185,7 @@ class LayerMeter {
   // The first round warms up. The faster of the other two counts.
   void measure_time(int index, plan::LayerCost& cost) {
     for (int round = 0; round < 3; ++round) {
-      const Arguments arguments = arguments_of(graph_, index, values_, device_);
+      const Arguments arguments = arguments_of(graph_, index, values_, with_gradient_, device_);
       const nn::RunKey key;
       device::synchronize(device_);
       if (log_) log_->start();
@@ -233,8 +234,10 @@ class LayerMeter {
   void add_results(int index, const nn::Values& results, plan::LayerProfile& profile) {
     for (std::size_t r = 0; r < results.size(); ++r) {
       at::Tensor copy = results[r];
+      const ValueId id{index, static_cast<int>(r)};
+      if (copy.defined() && copy.requires_grad()) with_gradient_.insert(id);
       if (copy.defined()) copy = to_device(copy.detach(), at::kCPU).clone();
-      add({index, static_cast<int>(r)}, copy, profile);
+      add(id, copy, profile);
     }
   }
 
@@ -247,7 +250,7 @@ class LayerMeter {
   }
 
   void measure_memory(int index, plan::LayerCost& cost, plan::LayerProfile& profile) {
-    Arguments arguments = arguments_of(graph_, index, values_, device_);
+    Arguments arguments = arguments_of(graph_, index, values_, with_gradient_, device_);
     const Bytes before = current() - bytes_of(arguments.values);
     reset_peak_memory(device_);
     const nn::RunKey key;
@@ -277,7 +280,7 @@ class LayerMeter {
 
   // `most`: the peak of a forward.
   void measure_transients(int index, Bytes most, plan::LayerCost& cost) {
-    const Arguments arguments = arguments_of(graph_, index, values_, device_);
+    const Arguments arguments = arguments_of(graph_, index, values_, with_gradient_, device_);
     const nn::RunKey key;
     const nn::Values results = nn::run_layer(graph_, index, arguments.values, &key);
     const Bytes kept = current();
@@ -291,6 +294,7 @@ class LayerMeter {
   const at::Device device_;
   MessageLog* const log_;
   std::map<ValueId, at::Tensor> values_;   // on the CPU
+  std::set<ValueId> with_gradient_;        // the values that need one in the model
   std::map<ValueId, std::size_t> number_;  // of each in the profile
 };
 

@@ -1,12 +1,14 @@
 #include "trestle/train/language/load_adapters.h"
 
 #include <string>
+#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/models/transformer/adapters.h"
 #include "trestle/models/transformer/peft_config.h"
+#include "trestle/train/language/load_public_weights.h"
 
 namespace trestle::train {
 
@@ -22,12 +24,13 @@ models::LowRankOptions read_adapter_options(const std::filesystem::path& folder)
 
 checkpoint::LoadReport load_adapters(const models::TransformerConfig& config,
                                      const NamedTensors& ours, const std::filesystem::path& folder,
-                                     checkpoint::LoadOptions options) {
+                                     checkpoint::LoadOptions options,
+                                     const nn::ParameterSlices& slices) {
   options.rename = [](const std::string& name) { return name; };
   const std::filesystem::path pickled = folder / "adapter_model.bin";
   const std::filesystem::path file =
       std::filesystem::exists(pickled) ? pickled : folder / "adapter_model.safetensors";
-  return checkpoint::load_weights(models::adapter_views(config, ours), file, options);
+  return load_boxes(models::adapter_boxes(config, ours, slices), file, std::move(options));
 }
 
 }  // namespace trestle::train

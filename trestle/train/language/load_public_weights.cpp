@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <map>
@@ -43,10 +44,11 @@ bool has_scales(const StoredTensors& tensors) {
 }
 
 // A model's tensors with fp32 matrices in the place of its int8 rows (int8_rows.h), to load weights
-// of floating types: round() fills the rows and scales from the matrices.
+// of floating types: round() fills the rows and scales from the matrices. A tensor rank that holds
+// some of the inputs has the matrix of all inputs here, whose largest numbers give the scales.
 class ExactMatrices {
  public:
-  explicit ExactMatrices(const NamedTensors& ours) {
+  ExactMatrices(const NamedTensors& ours, const nn::ParameterSlices& slices) : slices_(slices) {
     std::map<std::string, at::Tensor> scales;
     for (const auto& [name, tensor] : ours)
       if (name.ends_with(scales_end))
@@ -56,38 +58,63 @@ class ExactMatrices {
       const auto found = scales.find(name);
       tensors_.emplace_back(name, tensor);
       if (found == scales.end()) continue;
-      const models::Int8Rows into{.rows = tensor.detach(), .scales = found->second};
-      tensors_.back().second = exact(into);
-      rows_.push_back({tensors_.back().second, into});
+      Matrix matrix{.into = {.rows = tensor.detach(), .scales = found->second}};
+      const auto slice = slices_.find(name);
+      if (slice != slices_.end() && slice->second.dimension == 1) {
+        matrix.inputs = slice->second.whole[1];
+        matrix.own = slice->second.ranges[0];
+        slices_.erase(slice);
+      }
+      matrix.exact = exact(matrix);
+      tensors_.back().second = matrix.exact;
+      matrices_.push_back(std::move(matrix));
     }
   }
 
   const NamedTensors& tensors() const { return tensors_; }
+  const nn::ParameterSlices& slices() const { return slices_; }  // of tensors()
 
   void round() {
     const at::NoGradGuard no_grad;
-    for (Matrix& one : rows_) {
-      if (at::equal(one.exact, exact(one.into))) continue;  // the file has other tensors
+    for (Matrix& one : matrices_) {
+      if (at::equal(one.exact, exact(one))) continue;  // the file has other tensors
       const models::Int8Rows rounded = models::to_int8_rows(one.exact);
-      one.into.rows.copy_(rounded.rows);
+      one.into.rows.copy_(one.own ? rounded.rows.narrow(1, one.own->begin, one.own->size)
+                                  : rounded.rows);
       one.into.scales.copy_(rounded.scales);
     }
   }
 
  private:
-  static at::Tensor exact(const models::Int8Rows& rows) {
-    return models::from_int8_rows(rows, at::kFloat).to(at::kCPU);
+  struct Matrix {
+    at::Tensor exact = {};
+    models::Int8Rows into;
+    std::int64_t inputs = 0;
+    std::optional<nn::IndexRange> own = {};  // the inputs that this rank holds; nothing: all
+  };
+
+  // The matrix that the rows stand for, with zeros at the inputs of other ranks.
+  static at::Tensor exact(const Matrix& matrix) {
+    const at::Tensor own = models::from_int8_rows(matrix.into, at::kFloat).to(at::kCPU);
+    if (!matrix.own) return own;
+    const at::Tensor all = at::zeros({own.size(0), matrix.inputs});
+    all.narrow(1, matrix.own->begin, matrix.own->size).copy_(own);
+    return all;
   }
 
-  struct Matrix {
-    at::Tensor exact;
-    models::Int8Rows into;
-  };
   NamedTensors tensors_;
-  std::vector<Matrix> rows_;
+  nn::ParameterSlices slices_;
+  std::vector<Matrix> matrices_;
 };
 
 bool is_adapter(const std::string& name) { return name.find(".lora") != std::string::npos; }
+
+// The table's name in a file with these names.
+std::string name_of_table(const models::TransformerConfig& config,
+                          const std::optional<models::PublicNames>& names,
+                          const std::string& ours) {
+  return names ? models::public_views(config, *names, {{ours, at::empty({0})}}).at(0).first : ours;
+}
 
 // The rows of each table of the vocabulary in the file, by trestle's names.
 std::map<std::string, std::int64_t> rows_of_tables(const models::TransformerConfig& config,
@@ -95,8 +122,7 @@ std::map<std::string, std::int64_t> rows_of_tables(const models::TransformerConf
   const auto names = names_in(in_file);
   std::map<std::string, std::int64_t> rows;
   for (const char* const ours : {"embed.tokens", "head.weight"}) {
-    const std::string public_name =
-        names ? models::public_views(config, *names, {{ours, at::empty({0})}}).at(0).first : ours;
+    const std::string public_name = name_of_table(config, names, ours);
     for (const checkpoint::StoredTensor& stored : in_file) {
       const std::string name =
           names ? models::canonical_name(config, *names, stored.name) : stored.name;
@@ -105,19 +131,6 @@ std::map<std::string, std::int64_t> rows_of_tables(const models::TransformerConf
     }
   }
   return rows;
-}
-
-// Loads into a model's tensors or into a rank's boxes of them.
-checkpoint::LoadReport load_boxes(const std::vector<models::PublicBox>& boxes,
-                                  const std::filesystem::path& file,
-                                  checkpoint::LoadOptions options) {
-  NamedTensors into;
-  for (const models::PublicBox& box : boxes) {
-    if (!box.offset.empty())
-      options.boxes[into.size()] = {.offset = box.offset, .whole = box.whole};
-    into.emplace_back(box.name, box.view);
-  }
-  return checkpoint::load_weights(into, file, options);
 }
 
 // A tied model has no use for the file's head, which should be its table of tokens. With `slices`
@@ -153,6 +166,23 @@ void refuse_other_head(const NamedTensors& ours, const std::filesystem::path& fi
                "[transformer]) to use the file's head."});
 }
 
+// Reads rows of the file's tables.
+models::RowsOfTable rows_in(const models::TransformerConfig& config,
+                            const std::filesystem::path& file, const StoredTensors& in_file) {
+  const auto names = names_in(in_file);
+  return [=, rows = rows_of_tables(config, in_file)](const std::string& table, std::int64_t first,
+                                                     std::int64_t count, at::ScalarType type) {
+    const at::Tensor found = at::empty({count, config.width}, type);
+    checkpoint::LoadOptions options{.strict = false, .rename = [&](const std::string& name) {
+                                      return names ? models::canonical_name(config, *names, name)
+                                                   : name;
+                                    }};
+    options.boxes[0] = {.offset = {first, 0}, .whole = {rows.at(table), config.width}};
+    checkpoint::load_weights({{name_of_table(config, names, table), found}}, file, options);
+    return found;
+  };
+}
+
 checkpoint::LoadReport load_rows(const models::TransformerConfig& config, const NamedTensors& ours,
                                  const std::filesystem::path& file, const StoredTensors& in_file,
                                  checkpoint::LoadOptions options,
@@ -186,22 +216,30 @@ checkpoint::LoadReport load_exact(const models::TransformerConfig& config, const
   models::TransformerConfig old = config;
   if (const auto found = rows.find("embed.tokens"); found != rows.end())
     old.vocabulary = std::min(found->second, config.vocabulary);
-  if (old.vocabulary != config.vocabulary && !slices.empty())
-    throw UsageError(
-        text("the weights have the rows of ", old.vocabulary, " tokens and the model ",
-             config.vocabulary, ": tensor ranks cannot add the rows of new tokens"),
-        {.file = file.string(),
-         .hint = "Train the first step without 'tensor' in [mesh], and resume with it, "
-                 "or export the weights with their new rows first."});
   const auto report = load_rows(old, ours, file, in_file, options, slices);
   if (old.vocabulary == config.vocabulary) return report;
   NamedTensors grown = ours;  // the tables that the file has
   std::erase_if(grown, [&](const auto& one) { return !rows.contains(one.first); });
-  models::fill_new_rows(config, grown, old.vocabulary);
+  if (slices.empty())
+    models::fill_new_rows(config, grown, old.vocabulary);
+  else
+    models::fill_new_rows(config, grown, old.vocabulary, slices, rows_in(config, file, in_file));
   return report;
 }
 
 }  // namespace
+
+checkpoint::LoadReport load_boxes(const std::vector<models::PublicBox>& boxes,
+                                  const std::filesystem::path& file,
+                                  checkpoint::LoadOptions options) {
+  NamedTensors into;
+  for (const models::PublicBox& box : boxes) {
+    if (!box.offset.empty())
+      options.boxes[into.size()] = {.offset = box.offset, .whole = box.whole};
+    into.emplace_back(box.name, box.view);
+  }
+  return checkpoint::load_weights(into, file, options);
+}
 
 std::int64_t tokens_of_weights(const models::TransformerConfig& config,
                                const std::filesystem::path& file) {
@@ -219,9 +257,9 @@ checkpoint::LoadReport load_transformer_weights(const models::TransformerConfig&
   const StoredTensors in_file = checkpoint::list_weights(file);
   if (has_scales(in_file))
     return load_exact(config, ours, file, in_file, options, new_tokens, slices);
-  ExactMatrices exact(ours);
+  ExactMatrices exact(ours, slices);
   const checkpoint::LoadReport report =
-      load_exact(config, exact.tensors(), file, in_file, options, new_tokens, slices);
+      load_exact(config, exact.tensors(), file, in_file, options, new_tokens, exact.slices());
   exact.round();
   return report;
 }

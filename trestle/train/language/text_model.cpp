@@ -196,7 +196,8 @@ TextModel open_text_model(const fs::path& path, const TextModelOptions& options)
   TextModel model = open(path, options, Content::All);
   model.type = options.type;
   if (!options.adapters.empty())
-    load_adapters(model.config, model.layers.named_parameters(), options.adapters);
+    load_adapters(model.config, model.layers.named_parameters(), options.adapters, {},
+                  nn::slices_of(model.layers.graph()));
   if (int8(options)) {
     const nn::Graph graph = model.layers.graph();
     std::dynamic_pointer_cast<models::HeadImpl>(graph.layers.back().module.make())->round_to_int8();

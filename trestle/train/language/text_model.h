@@ -50,7 +50,7 @@ struct TextModelOptions {
   std::filesystem::path adapters =
       {};  // a folder of PEFT whose adapters are put beside the weights
   // Splits the layers over tensor ranks (TransformerOptions::tensor). Each rank reads its slices of
-  // the weights, and has one device. It is refused together with adapters and int8.
+  // the weights, and has one device.
   models::TensorSplit tensor = {};
 };
 

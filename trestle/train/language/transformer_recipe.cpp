@@ -8,6 +8,7 @@
 #include "trestle/base/text.h"
 #include "trestle/models/transformer/gguf_config.h"
 #include "trestle/models/transformer/read_config.h"
+#include "trestle/models/transformer/transformer.h"
 #include "trestle/tokens/files/token_set.h"
 #include "trestle/tokens/tokenizers/gguf_file.h"
 
@@ -117,6 +118,18 @@ void check_heads_of_gpt2(const TransformerConfig& config) {
                      {.hint = hint});
 }
 
+// The model refuses them too; this message names the recipe field.
+void check_targets(const std::string& model, const std::vector<std::string>& targets) {
+  TransformerConfig config;
+  config.style = model == "gpt2" ? Style::Gpt2 : Style::Llama;
+  const std::vector<std::string> known = models::adapter_targets(config);
+  for (const std::string& target : targets)
+    if (std::find(known.begin(), known.end(), target) == known.end())
+      throw UsageError(text("'adapter_targets' in [adapters]: no part of a ", model, " is named '",
+                            target, "'", did_you_mean(target, known)),
+                       {.hint = text("A ", model, " has ", join(known, ", "), ".")});
+}
+
 }  // namespace
 
 bool is_transformer(const recipe::Recipe& recipe) {
@@ -173,6 +186,7 @@ models::LowRankOptions adapter_options(const recipe::Recipe& recipe) {
   if (options.targets.empty())
     options.targets = recipe.model.name == "gpt2" ? std::vector<std::string>{"c_attn"}
                                                   : std::vector<std::string>{"q_proj", "v_proj"};
+  if (options.any()) check_targets(recipe.model.name, options.targets);
   return options;
 }
 

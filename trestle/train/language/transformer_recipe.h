@@ -23,7 +23,8 @@ models::TransformerConfig transformer_config(const recipe::Recipe& recipe);
 // [transformer]; none for other models.
 checkpoint::PaddedRows padded_rows(const recipe::Recipe& recipe);
 
-// The adapters of [adapters]; none without a rank.
+// The adapters of [adapters]; none without a rank. Throws UsageError for targets that the model
+// does not have.
 models::LowRankOptions adapter_options(const recipe::Recipe& recipe);
 
 // The dtype of the frozen weights, from [adapters].

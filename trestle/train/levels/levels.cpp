@@ -17,6 +17,7 @@
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/device/device.h"
 #include "trestle/device/virtual_device.h"
+#include "trestle/nn/run_key.h"
 #include "trestle/parallel/checkpoint_layers.h"
 #include "trestle/recompute/checkpointed_segment.h"
 #include "trestle/sharding/sharded.h"
@@ -129,16 +130,21 @@ double middle(std::vector<double> seconds) {
 // The model in one process, or its slices on one of the tensor ranks.
 class PlainModel {
  public:
-  PlainModel(nn::Layers layers, const LevelsOptions& options)
-      : layers_(std::move(layers)), run_(run_of(layers_, options)) {}
+  PlainModel(nn::Layers layers, const LevelsOptions& options,
+             const tensor_parallel::TensorRanks& shared = {})
+      : layers_(std::move(layers)), run_(run_of(layers_, options, shared)) {}
 
-  at::Tensor forward(const at::Tensor& input) const { return run_.run_model({input}, nullptr)[0]; }
+  at::Tensor forward(const at::Tensor& input, const nn::RunKey* key = nullptr) const {
+    return run_.run_model({input}, key)[0];
+  }
   std::vector<at::Tensor> parameters() const { return layers_.parameters(); }
 
  private:
-  static nn::CheckpointedSegment run_of(const nn::Layers& layers, const LevelsOptions& options) {
+  static nn::CheckpointedSegment run_of(const nn::Layers& layers, const LevelsOptions& options,
+                                        const tensor_parallel::TensorRanks& shared) {
     nn::Graph graph = layers.graph();
-    if (!options.checkpoint.empty()) checkpoint_layers(options.checkpoint)(graph);
+    if (!options.checkpoint.empty())
+      checkpoint_layers(options.checkpoint, {.split_arguments = shared})(graph);
     const int last = static_cast<int>(graph.layers.size());
     return {std::make_shared<const nn::Graph>(std::move(graph)),
             nn::cut_evenly({.first = 0, .last = last}, options.checkpoint_segments)};
@@ -155,6 +161,7 @@ struct Trained {
   // With tensor ranks.
   tensor_parallel::TensorRanks ranks = {};
   std::optional<nn::Loss> loss = {};
+  nn::RunKey key = {};  // equal on all of them: they draw one model's dropout masks
 
   // The trained parameters, or this rank's shards of them.
   std::vector<at::Tensor> stepped() const {
@@ -164,7 +171,10 @@ struct Trained {
     return all;
   }
   void forward_and_backward(const at::Tensor& input, bool even) {
-    if (loss) return loss->value(plain->forward(input), input).backward();
+    if (loss) {
+      ++key.step;
+      return loss->value(plain->forward(input, &key), input).backward();
+    }
     if (!sharded) return plain->forward(input).square().mean().backward();
     const at::Tensor loss = sharded->forward(input).square().mean();
     sharded->backward(
@@ -180,7 +190,9 @@ Trained make_level(const LevelRow& row, const MakeNet& make_net, const LevelsOpt
     trained.ranks = tensor_parallel::TensorRanks(world.group());
     nn::Layers net = options.tensor->make(trained.ranks);
     net.to(device);
-    trained.plain.emplace(net, options);
+    trained.plain.emplace(
+        net, options,
+        options.tensor->splits_recomputed ? trained.ranks : tensor_parallel::TensorRanks());
     trained.loss = options.tensor->loss(trained.ranks);
     return trained;
   }

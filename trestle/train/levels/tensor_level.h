@@ -16,6 +16,8 @@ struct TensorLevel {
   // A loss of the model's scores, which may be shards, and target ids [N, T].
   std::function<nn::Loss(const tensor_parallel::TensorRanks&)> loss;
   plan::StepTraffic traffic;  // of a step, by formula
+  // CheckpointLayersOptions::split_arguments of LevelsOptions::checkpoint.
+  bool splits_recomputed = false;
 };
 
 }  // namespace trestle::train

@@ -94,13 +94,25 @@ const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy) c
   return variant;
 }
 
-PlannedRecipe::Cut PlannedRecipe::cut_of(const Strategy& strategy) const {
-  Cut cut;
+const PlannedRecipe::Cut& PlannedRecipe::cut_of(const Strategy& strategy) const {
+  const auto [found, is_new] = cuts_.try_emplace(to_string(strategy));
+  Cut& cut = found->second;
+  if (!is_new) return cut;
   cut.recipe = recipe_of(strategy);
-  const auto stages = static_cast<std::size_t>(strategy.pipeline);
-  cut.costs = variant(strategy).layers->costs(cut.recipe, {stages, devices_.device});
+  const std::vector<Device> devices(static_cast<std::size_t>(strategy.pipeline), devices_.device);
+  const std::string key = text(key_of(cut.recipe), " ", largest_micro_batch_of(cut.recipe), " of ",
+                               micro_batches_of(cut.recipe));
+  auto known = costs_.find(key);
+  if (known == costs_.end())
+    known =
+        costs_.emplace(key, variant(strategy).layers->costs(cut.recipe, {devices_.device})).first;
+  cut.costs = known->second;
   // Each stage has a device of its own.
-  for (std::size_t stage = 0; stage < stages; ++stage) cut.costs.devices[stage] += text(" ", stage);
+  cut.costs.devices.clear();
+  for (int stage = 0; stage < strategy.pipeline; ++stage)
+    cut.costs.devices.push_back(text(device_name(devices_.device.torch), " ", stage));
+  cut.costs.budgets.assign(devices.size(), devices_.device.budget);
+  cut.costs.sizes.recompute = schedule::parse_recompute(cut.recipe.pipeline.recompute.at(0));
   try {
     cut.balance = plan::balance_within(cut.costs.profile, cut.costs.budgets, cut.costs.sizes);
   } catch (const UsageError&) {  // nothing fits: then what comes nearest
@@ -137,7 +149,8 @@ std::vector<BlockRecompute> PlannedRecipe::recomputations() const {
   return {BlockRecompute::None, BlockRecompute::Selective, BlockRecompute::All};
 }
 
-bool PlannedRecipe::splits_tokens() const { return is_transformer(recipe_); }
+// Their layers would be measured once more for each number of ranks.
+bool PlannedRecipe::splits_tokens() const { return false; }
 
 std::string PlannedRecipe::sources(const plan::Machine& machine) const {
   return text("Steps are simulated from layers that were measured on this machine alone, on one ",
@@ -162,7 +175,7 @@ std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) co
 }
 
 std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy, std::int64_t) const {
-  const Cut cut = cut_of(strategy);
+  const Cut& cut = cut_of(strategy);
   const UserParts& own = hooks_.user_parts;
   const StepOnPaper paper = step_on_paper(cut.recipe, cut.costs, cut.balance, own, devices_.times);
   const CutPrediction predicted =
@@ -189,7 +202,7 @@ std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy, std::
 }
 
 plan::StrategyCosts PlannedRecipe::costs(const Strategy& strategy, std::int64_t) const {
-  const Cut cut = cut_of(strategy);
+  const Cut& cut = cut_of(strategy);
   const UserParts& own = hooks_.user_parts;
   StepOnPaper paper = step_on_paper(cut.recipe, cut.costs, cut.balance, own, devices_.times);
   HostTimes silent;

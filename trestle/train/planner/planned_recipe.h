@@ -68,12 +68,15 @@ class PlannedRecipe final : public plan::PlannedModel {
   struct Cut;  // a strategy's stages
 
   const Variant& variant(const plan::Strategy& strategy) const;
-  Cut cut_of(const plan::Strategy& strategy) const;
+  const Cut& cut_of(const plan::Strategy& strategy) const;
 
   recipe::Recipe recipe_;
   TrainHooks hooks_;
   PlannedDevices devices_;
   mutable std::map<std::string, Variant> variants_;  // by what changes the layers
+  // By the strategy: the search asks for a strategy's bytes, for its costs, and for them again.
+  mutable std::map<std::string, Cut> cuts_;
+  mutable std::map<std::string, LayerCosts> costs_;  // of a micro-batch of a variant
 };
 
 }  // namespace trestle::train
