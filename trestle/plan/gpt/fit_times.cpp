@@ -239,6 +239,7 @@ Machine profile_blocks(Machine machine, const std::vector<KnownStep>& steps) {
       double error = 0;
       for (const double log : log_errors(machine, of_block[i])) error += log;
       machine.blocks[i].seconds *= std::exp(-error / static_cast<double>(of_block[i].size()));
+      if (std::abs(error) < 1e-9) break;
     }
   }
   return machine;
