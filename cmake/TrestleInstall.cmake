@@ -19,8 +19,9 @@ if(TRESTLE_TORCH)
   set_target_properties(trestle_program PROPERTIES INSTALL_RPATH ${Libtorch_ROOT_DIR}/lib)
   add_dependencies(trestle_to_install trestle_program)
   install(TARGETS trestle_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  # recipe_folders() finds them from the program's place.
+  # recipe_folders() and machine_folders() find them from the program's place.
   install(DIRECTORY recipes/ DESTINATION ${CMAKE_INSTALL_DATADIR}/trestle/recipes FILES_MATCHING PATTERN "*.toml" PATTERN "*.jsonl")
+  install(DIRECTORY machines/ DESTINATION ${CMAKE_INSTALL_DATADIR}/trestle/machines FILES_MATCHING PATTERN "*.toml")
 endif()
 set(_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/trestle)
 install(EXPORT trestleTargets NAMESPACE trestle:: DESTINATION ${_config_dir})

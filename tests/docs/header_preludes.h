@@ -44,6 +44,9 @@ extern const BlockSizes sizes;
 extern const LayerProfile profile;
 // [trestle/plan/extrapolate.h]
 extern const LayerProfile of_64_pixels, of_128_pixels;
+// [trestle/plan/search/search.h]
+#include "trestle/plan/gpt/planned_gpt.h"
+extern const Machine machine;
 // [trestle/simulate/simulate.h]
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"

@@ -25,6 +25,7 @@ void add_generate(Verb app, const std::vector<std::string>& words);
 void add_text(Verb app);
 void add_view(Verb app, const RunOptions& options);
 void add_balance(Verb app, const RunOptions& options);
+void add_plan(Verb app, const RunOptions& options);
 void add_sweep(Verb app, const RunOptions& options);
 void add_levels(Verb app, const RunOptions& options);
 void add_data(Verb app, const RunOptions& options);

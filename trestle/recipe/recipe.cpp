@@ -7,29 +7,17 @@
 #include <sstream>
 #include <stdexcept>
 
-// Some malformed keys violate toml++'s own assertions, which end the process unless NDEBUG is set.
-// A recipe must never do that.
-[[noreturn]] static void not_toml() { throw std::invalid_argument("this is not TOML"); }
-#undef NDEBUG  // with NDEBUG toml++ would not check them at all
-#define TOML_ASSERT(condition) ((condition) ? static_cast<void>(0) : not_toml())
-#define TOML_HEADER_ONLY 1
-#include <toml++/toml.h>
-
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/fnv1a.h"
 #include "trestle/base/text.h"
+#include "trestle/base/toml_parser.h"
 #include "trestle/recipe/recipe_fields.h"
 
 namespace trestle::recipe {
 
 namespace {
-
-// "my.toml:14", for messages.
-std::string toml_place(const std::string& file, const toml::source_region& source) {
-  return source.begin.line == 0 ? file : text(file, ":", source.begin.line);
-}
 
 std::vector<std::string> section_names() {
   std::vector<std::string> names;

@@ -370,29 +370,101 @@ static std::string words_of_network(const recipe::Recipe& recipe, const simulate
                    : "each rank on a host of its own");
 }
 
-CutPrediction predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
-                          const std::vector<int>& balance, const UserParts& user_parts) {
-  plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);
-  schedule::Schedule table = lowered_table(recipe, cut.routes, costs.sizes.micro_batches,
-                                           recompute_modes(recipe, balance.size()));
-  CutPrediction prediction;
-  if (const auto link = link_of(recipe.mesh)) {
-    if (stages_apart(recipe.mesh)) {
-      cut.costs.concurrency = simulate::Concurrency::EachRank;
-      cut.costs.transfer_mode = simulate::TransferMode::Prefetch;
-    }
-    cut.costs.network = network_on_paper(recipe, costs, balance, *link);
-    prediction.network = words_of_network(recipe, *link);
-    if (recipe.mesh.parts() > 1) {
-      table = add_reductions(std::move(table));
-      simulate::Costs without = cut.costs;
-      without.network->stages.clear();
-      prediction.communication_seconds = -makespan(simulate::simulate(table, without));
-    }
+// The collectives of the replicas of a stage with the layers [first, last).
+static void add_collectives(const recipe::Recipe& recipe, const LayerCosts& costs,
+                            std::pair<std::size_t, std::size_t> layers,
+                            schedule::Recompute recompute, const MessageCost& message,
+                            simulate::StageCost* cost) {
+  StageParameters parameters;
+  int units = 0, trained_units = 0;
+  for (const TrafficLayer& layer : traffic_layers(costs, layers.first, layers.second)) {
+    parameters.trained += layer.trained();
+    parameters.frozen += layer.frozen;
+    ++units;
+    trained_units += layer.trained() > 0 ? 1 : 0;
   }
-  schedule::Timeline& step = prediction.timeline = simulate::simulate(table, cut.costs);
-  if (prediction.communication_seconds < 0)
-    prediction.communication_seconds += schedule::makespan(step);
+  if (units_of(recipe.mesh).kind == UnitChoiceOfRecipe::Kind::Stage) units = trained_units = 1;
+  const SentBytes sent =
+      bytes_sent(recipe.mesh, parameters,
+                 {.micro_batches = costs.sizes.micro_batches, .recompute = recompute});
+  add_communication(
+      sent, message,
+      {.gather = std::max(units, 1),
+       .reduce = messages_of_reduction(recipe.mesh, parameters.trained, trained_units)},
+      cost);
+}
+
+static void add_times_of_host(const recipe::Recipe& recipe, const LayerCosts& costs,
+                              const std::vector<int>& balance, const HostTimes& times,
+                              simulate::Costs* cut) {
+  const auto modes = recompute_modes(recipe, balance.size());
+  const auto tensor = static_cast<int>(recipe.mesh.tensor);
+  for (std::size_t stage = 0; stage < cut->messages.size(); ++stage)
+    simulate::set_message_times(
+        [&](const LayerMessage& one) {
+          return times.tensor.seconds + times.tensor.seconds_per_byte *
+                                            share_sent(one.kind, tensor) *
+                                            static_cast<double>(one.bytes);
+        },
+        &cut->messages[stage], &cut->stages[stage]);
+  if (stages_apart(recipe.mesh))
+    for (simulate::RouteCost& route : cut->routes)
+      route.seconds =
+          times.stages.seconds + times.stages.seconds_per_byte * static_cast<double>(route.bytes);
+  std::size_t first = 0;
+  for (std::size_t stage = 0; stage < balance.size(); ++stage) {
+    const std::size_t last = first + static_cast<std::size_t>(balance[stage]);
+    Bytes trained = 0;
+    for (std::size_t layer = first; layer < last; ++layer)
+      trained += costs.profile.layers.at(layer).trained();
+    const bool sharded = recipe.mesh.shard > 1 && recipe.mesh.shard_level != "none";
+    cut->stages[stage].step = times.optimizer_seconds_per_byte * static_cast<double>(trained) /
+                              static_cast<double>(sharded ? recipe.mesh.shard : 1);
+    if (recipe.mesh.parts() > 1)
+      add_collectives(recipe, costs, {first, last}, modes[stage], times.replicas,
+                      &cut->stages[stage]);
+    first = last;
+  }
+}
+
+StepOnPaper step_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
+                          const std::vector<int>& balance, const UserParts& user_parts,
+                          const HostTimes& times) {
+  plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);
+  StepOnPaper step;
+  step.table = lowered_table(recipe, cut.routes, costs.sizes.micro_batches,
+                             recompute_modes(recipe, balance.size()));
+  step.costs = std::move(cut.costs);
+  const auto link = link_of(recipe.mesh);
+  if (!link) {
+    add_times_of_host(recipe, costs, balance, times, &step.costs);
+    if (recipe.mesh.parts() > 1 && times.replicas.seconds + times.replicas.seconds_per_byte > 0)
+      step.table = add_reductions(std::move(step.table));
+    return step;
+  }
+  if (stages_apart(recipe.mesh)) {
+    step.costs.concurrency = simulate::Concurrency::EachRank;
+    step.costs.transfer_mode = simulate::TransferMode::Prefetch;
+  }
+  step.costs.network = network_on_paper(recipe, costs, balance, *link);
+  step.network = words_of_network(recipe, *link);
+  if (recipe.mesh.parts() > 1) step.table = add_reductions(std::move(step.table));
+  return step;
+}
+
+CutPrediction predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
+                          const std::vector<int>& balance, const UserParts& user_parts,
+                          const HostTimes& times) {
+  const StepOnPaper paper = step_on_paper(recipe, costs, balance, user_parts, times);
+  CutPrediction prediction;
+  prediction.network = paper.network;
+  schedule::Timeline& step = prediction.timeline = simulate::simulate(paper.table, paper.costs);
+  if (paper.costs.network && recipe.mesh.parts() > 1) {
+    simulate::Costs without = paper.costs;
+    without.network->stages.clear();
+    prediction.communication_seconds =
+        schedule::makespan(step) - schedule::makespan(simulate::simulate(paper.table, without));
+  }
   std::vector<SteppedBytes> stepped(balance.size());
   std::size_t layer = 0;
   for (std::size_t stage = 0; stage < balance.size(); ++stage)
@@ -400,7 +472,7 @@ CutPrediction predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
       stepped[stage].trained += costs.profile.layers.at(layer).trained();
       stepped[stage].largest = std::max(stepped[stage].largest, costs.largest.at(layer));
     }
-  add_optimizer_peaks(recipe, stepped, cut.costs, &step);
+  add_optimizer_peaks(recipe, stepped, paper.costs, &step);
   return prediction;
 }
 

@@ -10,6 +10,7 @@
 #include "trestle/recipe/recipe.h"
 #include "trestle/schedule/timeline.h"
 #include "trestle/train/data_sets/user_parts.h"
+#include "trestle/train/sharding_plan.h"
 
 // The costs of the layers of a recipe's model: the numbers of "trestle balance".
 namespace trestle::train {
@@ -77,10 +78,31 @@ struct CutPrediction {
   std::string network;               // the assumed hosts and link in words; empty without 'link'
 };
 
+// Times on one host beside those of the layers. A time of 0 is left out of a prediction.
+struct HostTimes {
+  MessageCost replicas;  // collectives of the ranks that share each batch
+  MessageCost tensor;    // collectives of the ranks that split layers
+  MessageCost stages;    // from one stage to another, where the stages are on ranks of their own
+  double optimizer_seconds_per_byte = 0;  // of trained parameters that a rank steps
+};
+
+// A step of a cut, ready to be simulated.
+struct StepOnPaper {
+  schedule::Schedule table;  // lowered
+  simulate::Costs costs;
+  std::string network;  // as in CutPrediction
+};
+// Throws as costs_of_cut() and lowered_table().
+StepOnPaper step_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
+                          const std::vector<int>& balance, const UserParts& user_parts = {},
+                          const HostTimes& times = {});
+
 // A plain CPU has no byte counts. With 'link' in [mesh] each rank is on a host of its own, but the
 // ranks of a row of HSDP's mesh (replicate and shard above 1) are on one host; messages within it
-// take no time. Throws as the functions above.
+// take no time. Without 'link' all ranks are on one host, with these times. Throws as the
+// functions above.
 CutPrediction predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
-                          const std::vector<int>& balance, const UserParts& user_parts = {});
+                          const std::vector<int>& balance, const UserParts& user_parts = {},
+                          const HostTimes& times = {});
 
 }  // namespace trestle::train

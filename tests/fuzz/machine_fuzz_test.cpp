@@ -1,0 +1,62 @@
+#include <algorithm>
+#include <cstdlib>
+
+#include "tests/fuzz/fuzz.h"
+#include "trestle/base/files.h"
+#include "trestle/plan/gpt/planned_gpt.h"
+#include "trestle/plan/machine/machine.h"
+#include "trestle/plan/search/plan_report.h"
+
+namespace trestle::plan {
+namespace {
+
+// An accepted file is written and read again without a difference.
+TEST(Fuzz, Machines) {
+  const std::string shipped =
+      read_text_file(std::string(TRESTLE_SOURCE_DIR) + "/machines/a100-8-per-node.toml");
+  const auto result =
+      fuzz::run({shipped,
+                 "[[block]]\nhidden = 1\nheads = 1\nsequence = 1\nmicro_batch = 1\ntensor = 1\n"
+                 "seconds = 0.5\nis = \"measured\"\nfrom = \"x\"\n"},
+                [](std::string_view text) {
+                  const std::string written = to_toml(parse_machine(text, "fuzz.toml"));
+                  EXPECT_EQ(to_toml(parse_machine(written, "again.toml")), written);
+                },
+                {.iterations = 5000, .longest = 16384});
+  EXPECT_GT(result.accepted, 50);
+  EXPECT_GT(result.refused, 1000);
+}
+
+// An accepted model and degrees have a plan, or a reason why there is none.
+TEST(Fuzz, GptPlans) {
+  const Machine machine =
+      read_machine(std::string(TRESTLE_SOURCE_DIR) + "/machines/a100-8-per-node.toml");
+  int planned = 0;
+  const auto result = fuzz::run(
+      {"layers=4,hidden=64,heads=4,sequence=32,vocabulary=128|8|16|tensor=2,level=1",
+       "layers=6,hidden=96,heads=6,sequence=8,vocabulary=600,tied=no|12|6|pipeline=3,chunks=2",
+       "layers=1,hidden=8,heads=1,sequence=8,vocabulary=8|7|14|recompute=all,data=7"},
+      [&](std::string_view bytes) {
+        const auto parts = split(bytes, '|');
+        if (parts.size() != 4) throw UsageError("not four parts");
+        const PlannedGpt model(parse_gpt(parts[0]), machine);
+        const auto number = [](const std::string& word) {
+          return std::clamp(std::atoi(word.c_str()), 0, 64);
+        };
+        const PlanRequest request{.devices = number(parts[1]),
+                                  .batch = number(parts[2]),
+                                  .kept = parse_kept({parts[3]}),
+                                  .top = 2};
+        const PlanResult found = find_plans(model, machine, request);
+        EXPECT_FALSE(plan_report({model, machine, request, found}, 80).empty());
+        EXPECT_FALSE(plan_json({model, machine, request, found}).empty());
+        ++planned;
+      },
+      {.iterations = 4000});
+  EXPECT_GT(result.accepted, 20);
+  EXPECT_EQ(result.accepted, planned);
+  EXPECT_GT(result.refused, 500);
+}
+
+}  // namespace
+}  // namespace trestle::plan

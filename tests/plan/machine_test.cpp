@@ -1,0 +1,100 @@
+#include "trestle/plan/machine/machine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+
+namespace trestle::plan {
+namespace {
+
+using testing::HasSubstr;
+
+std::string shipped_text() {
+  return read_text_file(std::string(TRESTLE_SOURCE_DIR) + "/machines/a100-8-per-node.toml");
+}
+
+// The shipped file with one text replaced.
+std::string changed(const std::string& from, const std::string& to) {
+  std::string words = shipped_text();
+  const std::size_t at = words.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return words.replace(at, from.size(), to);
+}
+
+std::string refusal_of(const std::string& words) {
+  try {
+    parse_machine(words, "my.toml");
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Machines, AreWrittenAndReadAgain) {
+  Machine machine = parse_machine(shipped_text(), "my.toml");
+  machine.price_per_hour = Figure{2.5, Origin::Assumed, "a \"quoted\" price"};
+  machine.blocks.push_back({.hidden = 64,
+                            .heads = 2,
+                            .sequence = 8,
+                            .micro_batch = 2,
+                            .tensor = 4,
+                            .seconds = 0.25,
+                            .origin = Origin::Measured,
+                            .from = "here"});
+  const std::string words = to_toml(machine);
+  EXPECT_EQ(to_toml(parse_machine(words, "again.toml")), words);
+  EXPECT_THAT(words, HasSubstr("per_hour = { value = 2.5, is = \"assumed\""));
+}
+
+TEST(Machines, EveryFigureNamesItsSource) {
+  const Machine machine = parse_machine(shipped_text(), "my.toml");
+  EXPECT_EQ(machine.devices_per_node, 8);
+  EXPECT_EQ(machine.memory.value, 80.0 * 1024 * 1024 * 1024);
+  EXPECT_EQ(machine.memory.origin, Origin::Assumed);
+  EXPECT_EQ(machine.transformer.score_passes.origin, Origin::Simulated);
+  EXPECT_EQ(machine.between.bandwidth.value, 100e9);
+  EXPECT_FALSE(machine.price_per_hour);
+}
+
+TEST(Machines, RefuseBadFilesByKeyAndLine) {
+  EXPECT_THAT(refusal_of(changed("[between]", "[betwen]")),
+              AllOf(HasSubstr("unknown section [betwen]; did you mean 'between'?"),
+                    HasSubstr("'bandwidth' is missing in [between]")));
+  EXPECT_THAT(refusal_of(changed("reserved =", "reserve =")),
+              AllOf(HasSubstr("my.toml:12: unknown key 'reserve' in [device]; did you mean"),
+                    HasSubstr("'reserved' is missing in [device]")));
+  EXPECT_THAT(refusal_of(changed("value = 1.0, is", "value = 1.5, is")),
+              HasSubstr("'matrix_efficiency' in [transformer] is 1.5, but must lie from"));
+  EXPECT_THAT(refusal_of(changed("is = \"assumed\"", "is = \"guessed\"")),
+              HasSubstr("'is' must be \"measured\", \"simulated\" or \"assumed\""));
+  EXPECT_THAT(refusal_of(changed("\"80GiB\"", "\"80Gibi\"")), HasSubstr("my.toml:11: 'memory'"));
+  EXPECT_THAT(refusal_of(changed("\"4GiB\"", "\"90GiB\"")), HasSubstr("leaves nothing"));
+  EXPECT_THAT(refusal_of(changed("ranks = 2", "ranks = 4")), HasSubstr("two tables"));
+  EXPECT_THAT(refusal_of(changed("bytes = [1048576, ", "bytes = [")),
+              HasSubstr("has 19 sizes in 'bytes' and 20 times"));
+  EXPECT_THAT(refusal_of(changed("bytes = [1048576", "bytes = [1048576000")),
+              HasSubstr("must rise"));
+  EXPECT_THAT(refusal_of(changed("devices_per_node = 8", "devices_per_node = 0")),
+              HasSubstr("from 1 to 4096"));
+  EXPECT_THAT(refusal_of(changed("from = \"the same\"", "from = \"\"")),
+              HasSubstr("'from' must name"));
+  EXPECT_THAT(refusal_of("[machine"), HasSubstr("my.toml:1: "));
+  EXPECT_THAT(refusal_of(""), HasSubstr("the section [machine] is missing"));
+}
+
+TEST(Machines, UnknownNamesListTheFoldersSearched) {
+  try {
+    read_machine("no-such-machine");
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no such machine: there is no no-such-machine.toml in "));
+    EXPECT_THAT(error.where().hint, HasSubstr("a100-8-per-node"));
+  }
+}
+
+}  // namespace
+}  // namespace trestle::plan

@@ -1,0 +1,188 @@
+// The costs and the ledger of a GPT by formulas.
+#include "trestle/plan/gpt/planned_gpt.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tests/plan/vtrain.h"
+#include "trestle/base/error.h"
+#include "trestle/plan/balance.h"
+#include "trestle/plan/gpt/equal_layers.h"
+#include "trestle/plan/gpt/layer_times.h"
+#include "trestle/plan/transformer_memory.h"
+#include "trestle/simulate/simulate.h"
+
+namespace trestle::plan {
+namespace {
+
+using testing::HasSubstr;
+
+const GptModel small = {
+    .layers = 24, .hidden = 2048, .heads = 16, .sequence = 1024, .vocabulary = 51200};
+
+std::string refusal_of_gpt(const std::string& words) {
+  try {
+    parse_gpt(words);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(GptModels, AreReadFromTheirSizes) {
+  const GptModel model =
+      parse_gpt("layers=24, hidden=2048,heads=16,sequence=1024,vocabulary=51200");
+  EXPECT_EQ(model, small);
+  EXPECT_FALSE(parse_gpt("tied=no,layers=1,hidden=2,heads=1,sequence=1,vocabulary=1").tied_head);
+}
+
+TEST(GptModels, RefuseWhatIsNone) {
+  EXPECT_THAT(refusal_of_gpt("layers=24"), HasSubstr("no hidden, no heads"));
+  EXPECT_THAT(refusal_of_gpt("layer=24"), HasSubstr("did you mean 'layers'"));
+  EXPECT_THAT(refusal_of_gpt("layers"), HasSubstr("'layers' is not key=value"));
+  EXPECT_THAT(refusal_of_gpt("layers=0"), HasSubstr("layers is a whole number from 1 to 4096"));
+  EXPECT_THAT(refusal_of_gpt("layers=2,layers=2"), HasSubstr("twice"));
+  EXPECT_THAT(refusal_of_gpt("layers=2,hidden=10,heads=3,sequence=1,vocabulary=1"),
+              HasSubstr("3 heads do not divide"));
+}
+
+// Rajbhandari et al. 2020, table 1: 7.5 billion parameters, 64 ranks, in GB.
+TEST(StateLedger, FormulasAreThePrintedDigits) {
+  const double printed[] = {120, 31.4, 16.6, 1.88};
+  const double digit[] = {1, 0.1, 0.1, 0.01};
+  for (int level = 0; level < 4; ++level) {
+    Ledger ledger;
+    set_states(&ledger, 7.5e9, level, 64);
+    EXPECT_NEAR(ledger.total() / 1e9, printed[level], digit[level] / 2 + 1e-9) << level;
+  }
+}
+
+// Korthikanti et al. 2022: the first stage's activations, in all bytes. Table 3's GiB are those of
+// tests/plan/transformer_memory_test.cpp.
+TEST(GptLedger, ActivationsAreThoseOfThePublishedFirstStage) {
+  const Machine machine = vtrain::machine();
+  const GptModel model = {
+      .layers = 96, .hidden = 12288, .heads = 96, .sequence = 2048, .vocabulary = 51200};
+  for (const int chunks : {1, 3}) {
+    const Strategy strategy = {.tensor = 8,
+                               .pipeline = 8,
+                               .data = 1,
+                               .micro_batch = 1,
+                               .recompute = BlockRecompute::Selective,
+                               .chunks = chunks,
+                               .sequence_parallel = true};
+    const Ledger first = PlannedGpt(model, machine).ledgers(strategy, 64).front();
+    const double published = published_first_stage_bytes(
+        PublishedForm::TensorSequenceSelective,
+        {.tokens = 2048, .batch = 1, .width = 12288, .heads = 96, .tensor = 8},
+        {.layers = 96, .stages = 8, .chunks = static_cast<double>(chunks)});
+    EXPECT_NEAR(first.activations / published, 1, 1e-12) << chunks;
+  }
+}
+
+// No stage needs more than its ledger, which is at most a tenth above the simulator's peak.
+TEST(GptLedger, BoundsTheSimulatedPeak) {
+  const Machine machine = vtrain::machine();
+  const PlannedGpt model(small, machine);
+  for (const char* schedule : {"1f1b", "gpipe"})
+    for (const int pipeline : {1, 2, 4})
+      for (const BlockRecompute recompute :
+           {BlockRecompute::None, BlockRecompute::Selective, BlockRecompute::All})
+        for (const int level : {0, 3}) {
+          const Strategy strategy = {.tensor = 2,
+                                     .pipeline = pipeline,
+                                     .data = 2,
+                                     .level = level,
+                                     .micro_batch = 4,
+                                     .recompute = recompute,
+                                     .schedule = schedule};
+          const auto timeline =
+              simulate::simulate(table_of(strategy, 8), model.costs(strategy, 8).costs);
+          const auto ledgers = model.ledgers(strategy, 8);
+          for (std::size_t s = 0; s < ledgers.size(); ++s) {
+            const auto peak = static_cast<double>(timeline.peak_bytes.at(s));
+            EXPECT_LE(peak, ledgers[s].total() + 16) << to_string(strategy) << ", stage " << s;
+            EXPECT_GE(peak, 0.9 * ledgers[s].total()) << to_string(strategy) << ", stage " << s;
+          }
+        }
+}
+
+TEST(GptParameters, SumOverStagesIsTheModels) {
+  const Machine machine = vtrain::machine();
+  const Strategy one = {};
+  const auto whole = parameters_of_stages(small, one, layers_of_stages(small, one, machine));
+  EXPECT_NEAR(whole.front() / parameters_of(small), 1, 1e-12);
+  // Two stages: a tied head has a copy of its table.
+  const Strategy two = {.pipeline = 2};
+  const auto parts = parameters_of_stages(small, two, layers_of_stages(small, two, machine));
+  EXPECT_NEAR(parts[0] + parts[1] - 51200.0 * 2048, parameters_of(small), 1);
+}
+
+TEST(GptCut, IsAsGoodAsTheExactOptimum) {
+  Random random(7);
+  for (int i = 0; i < 200; ++i) {
+    const auto layers = static_cast<std::int64_t>(2 + random.below(40));
+    const int stages = static_cast<int>(1 + random.below(static_cast<std::uint64_t>(layers)));
+    const EqualLayers costs{random.uniform(0.1, 2), random.uniform(0, 3), random.uniform(0, 5)};
+    const std::vector<int> cut = cut_equal_layers(layers, stages, costs);
+    std::vector<double> each(static_cast<std::size_t>(layers), costs.layer);
+    each.front() += costs.first;
+    each.back() += costs.last;
+    const auto slowest = [&](const std::vector<int>& balance) {
+      double most = 0;
+      std::size_t at = 0;
+      for (const int count : balance) {
+        double sum = 0;
+        for (int k = 0; k < count; ++k) sum += each[at++];
+        most = std::max(most, sum);
+      }
+      return most;
+    };
+    ASSERT_EQ(std::accumulate(cut.begin(), cut.end(), std::int64_t{0}), layers);
+    EXPECT_NEAR(slowest(cut), slowest(balance(each, stages)), 1e-9) << layers << " in " << stages;
+  }
+}
+
+TEST(GptRules, NameWhatDoesNotDivide) {
+  const Machine machine = vtrain::machine();
+  const PlannedGpt model(small, machine);
+  const auto rules = [&](Strategy strategy) {
+    std::vector<std::string> names;
+    for (const BrokenRule& broken : model.broken_rules(strategy)) names.push_back(broken.rule);
+    return names;
+  };
+  EXPECT_EQ(rules({.tensor = 8}), std::vector<std::string>());
+  EXPECT_EQ(rules({.tensor = 16}), std::vector<std::string>{"node"});
+  EXPECT_EQ(rules({.tensor = 3}), (std::vector<std::string>{"heads", "node"}));
+}
+
+TEST(GptTimes, RecomputationRepeatsTheForward) {
+  const Machine machine = vtrain::machine();
+  LayerSplit split{.micro_batch = 4, .tensor = 4};
+  const PassSeconds none = block_seconds(small, split, machine);
+  split.recompute = BlockRecompute::All;
+  EXPECT_DOUBLE_EQ(block_seconds(small, split, machine).backward, none.backward + none.forward);
+  split.recompute = BlockRecompute::Selective;
+  const PassSeconds selective = block_seconds(small, split, machine);
+  EXPECT_GT(selective.backward, none.backward);
+  EXPECT_LT(selective.backward, none.backward + none.forward);
+}
+
+// Rings over nodes send every byte over each node's link, of which each group has a share.
+TEST(CollectiveTimes, OverNodesUseTheLinksShare) {
+  const Machine machine = vtrain::machine();
+  const double bytes = 1e9;
+  const double inside = all_reduce_seconds(machine, bytes, {8, 8, 1});
+  const double over = all_reduce_seconds(machine, bytes, {32, 8, 1});
+  EXPECT_NEAR(over - inside, 2 * 3 * 5e-6 + 2 * 0.75 * bytes / 100e9, 1e-9);
+  EXPECT_NEAR(all_reduce_seconds(machine, bytes, {4, 1, 8}), 2 * 3 * 5e-6 + 1.5 * bytes * 8 / 100e9,
+              1e-9);
+  EXPECT_EQ(all_reduce_seconds(machine, bytes, {1, 1, 1}), 0);
+}
+
+}  // namespace
+}  // namespace trestle::plan

@@ -1,0 +1,68 @@
+#include "trestle/cli/plan_output.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+
+#include "trestle/base/counted.h"
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/terminal.h"
+#include "trestle/base/text.h"
+#include "trestle/cli/verbs.h"
+#include "trestle/train/run_folder/result_files.h"
+#include "trestle/view/labels.h"
+#include "trestle/view/svg.h"
+#include "trestle/view/text_grid.h"
+
+namespace trestle::cli {
+
+namespace {
+
+const plan::Plan& plan_number(const plan::PlanResult& result, std::int64_t number,
+                              const std::string& flag) {
+  if (number > std::ssize(result.best))
+    throw UsageError(text(flag, ": there is no plan ", number, ", only ",
+                          counted(std::ssize(result.best), "plan")),
+                     {.hint = "Raise --top, or give a smaller number."});
+  return result.best[static_cast<std::size_t>(number - 1)];
+}
+
+}  // namespace
+
+void check_plan_output(const PlanOutput& output) {
+  if (output.svg.empty()) return;
+  if (std::filesystem::path(output.svg).extension() != ".svg")
+    throw UsageError(text("--svg ", output.svg, ": the file's name must end in .svg"));
+  need_folder_for(output.svg, "--svg");
+  train::refuse_replacing({output.svg}, output.overwrite, "--svg");
+}
+
+void print_plan(const plan::ReportOf& report, const PlanOutput& output) {
+  const plan::PlanResult& result = report.result;
+  const int columns = columns_for_text(STDOUT_FILENO);
+  if (output.json)
+    std::cout << plan::plan_json(report) << "\n";
+  else
+    std::cout << plan::plan_report(report, columns);
+  if (output.explain > 0 && !output.json) {
+    const plan::Plan& chosen = plan_number(result, output.explain, "--explain");
+    std::cout << "\n"
+              << output.explain << "  " << to_string(chosen.strategy) << "\n"
+              << plan::explained(report, chosen, columns);
+    const auto timeline = plan::timeline_of_plan(report, chosen);
+    if (view::cell_count({timeline}) <= view::most_cells)
+      std::cout << view::to_text_grid(timeline, {.columns = columns});
+  }
+  if (!output.svg.empty()) {
+    const plan::Plan& chosen =
+        plan_number(result, std::max<std::int64_t>(output.explain, 1), "--svg");
+    write_file(output.svg, view::to_svg({plan::timeline_of_plan(report, chosen)}));
+    if (!output.json) std::cout << "wrote " << output.svg << "\n";
+  }
+}
+
+}  // namespace trestle::cli

@@ -1,0 +1,52 @@
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+
+#include "trestle/plan/machine/machine.h"
+
+namespace trestle::plan {
+namespace {
+
+double time_in_table(const CollectiveTable& table, double bytes) {
+  const auto& sizes = table.bytes;
+  const auto& times = table.seconds;
+  if (bytes <= sizes.front()) return times.front();
+  if (bytes >= sizes.back()) return times.back() * bytes / sizes.back();
+  const auto above = static_cast<std::size_t>(
+      std::distance(sizes.begin(), std::lower_bound(sizes.begin(), sizes.end(), bytes)));
+  const double share = (bytes - sizes[above - 1]) / (sizes[above] - sizes[above - 1]);
+  return times[above - 1] + share * (times[above] - times[above - 1]);
+}
+
+double inside_node(const Machine& machine, double bytes, int ranks) {
+  if (ranks <= 1) return 0;
+  for (const CollectiveTable& table : machine.all_reduce)
+    if (table.ranks >= ranks) return time_in_table(table, bytes);
+  const double rounds = 2.0 * (ranks - 1);
+  return rounds * machine.inside.latency.value +
+         rounds / ranks * bytes / machine.inside.bandwidth.value;
+}
+
+}  // namespace
+
+double all_reduce_seconds(const Machine& machine, double bytes, const GroupPlace& place) {
+  const int per_node = std::min(place.per_node, place.ranks);
+  const double inside = inside_node(machine, bytes, per_node);
+  if (place.ranks <= per_node) return inside;
+  const int nodes = (place.ranks + per_node - 1) / per_node;
+  const double rounds = 2.0 * (nodes - 1);
+  return inside + rounds * machine.between.latency.value +
+         rounds / nodes * bytes * place.sharing / machine.between.bandwidth.value;
+}
+
+double gather_seconds(const Machine& machine, double bytes, const GroupPlace& place) {
+  return all_reduce_seconds(machine, bytes, place) / 2;
+}
+
+double message_seconds(const Machine& machine, double bytes, Reach reach) {
+  const LinkFigures& link = reach == Reach::Inside ? machine.inside : machine.between;
+  const double sharing = reach == Reach::Inside ? 1 : machine.devices_per_node;
+  return link.latency.value + bytes * sharing / link.bandwidth.value;
+}
+
+}  // namespace trestle::plan

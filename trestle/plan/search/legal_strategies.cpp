@@ -1,0 +1,192 @@
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trestle/base/text.h"
+#include "trestle/plan/search/search.h"
+
+namespace trestle::plan {
+namespace {
+
+std::vector<int> divisors_of(std::int64_t number) {
+  std::vector<int> divisors;
+  for (std::int64_t i = 1; i * i <= number; ++i) {
+    if (number % i != 0) continue;
+    divisors.push_back(static_cast<int>(i));
+    if (i * i != number) divisors.push_back(static_cast<int>(number / i));
+  }
+  std::sort(divisors.begin(), divisors.end());
+  return divisors;
+}
+
+// A request whose degrees describe a run has one value for each of the other choices.
+PlanRequest completed(PlanRequest request) {
+  Kept& kept = request.kept;
+  if (!describes_run(kept)) return request;
+  const Strategy usual;
+  kept.level = kept.level.value_or(usual.level);
+  kept.schedule = kept.schedule.value_or(usual.schedule);
+  kept.sequence_parallel = kept.sequence_parallel.value_or(usual.sequence_parallel);
+  return request;
+}
+
+template <class T>
+std::vector<T> kept_or(const std::optional<T>& kept, std::vector<T> all) {
+  return kept ? std::vector<T>{*kept} : std::move(all);
+}
+
+class Listing {
+ public:
+  enum class Until { All, First };
+
+  Listing(const PlannedModel& model, const PlanRequest& request, std::vector<RuleCount>* rules,
+          Until until = Until::All)
+      : model_(model), request_(completed(request)), rules_(rules), until_(until) {}
+
+  std::vector<Strategy> run() {
+    const Kept& kept = request_.kept;
+    const std::vector<int> all = divisors_of(request_.devices);
+    for (const int tensor : kept_or(kept.tensor, all)) {
+      if (request_.devices % tensor != 0) {
+        refuse("devices",
+               text(tensor, " tensor ranks do not divide ", request_.devices, " devices"));
+        continue;
+      }
+      if (enough()) break;
+      for (const int pipeline : kept_or(kept.pipeline, divisors_of(request_.devices / tensor)))
+        add_degrees(tensor, pipeline);
+    }
+    return std::move(legal_);
+  }
+
+ private:
+  bool enough() const { return until_ == Until::First && !legal_.empty(); }
+
+  void refuse(const std::string& rule, const std::string& why) {
+    if (rules_ == nullptr) return;
+    for (RuleCount& known : *rules_)
+      if (known.rule == rule) {
+        ++known.strategies;
+        return;
+      }
+    rules_->push_back({rule, why, 1});
+  }
+
+  void add_degrees(int tensor, int pipeline) {
+    if (enough()) return;
+    Strategy strategy{.tensor = tensor, .pipeline = pipeline};
+    const int ranks = request_.devices / tensor;
+    if (ranks % pipeline != 0)
+      return refuse("devices", text(tensor, " x ", pipeline, " ranks of a replica do not divide ",
+                                    request_.devices, " devices"));
+    strategy.data = ranks / pipeline;
+    if (request_.kept.data && *request_.kept.data != strategy.data)
+      return refuse(
+          "data", text("tensor ", tensor, " x pipeline ", pipeline, " leaves ", strategy.data,
+                       " data ranks of ", request_.devices, " devices, not ", *request_.kept.data));
+    if (pipeline > model_.layers())
+      return refuse("layers", text(pipeline, " stages are more than ", model_.layers(), " layers"));
+    bool good = true;
+    for (const BrokenRule& broken : model_.broken_rules(strategy)) {
+      refuse(broken.rule, broken.why);
+      good = false;
+    }
+    if (!good) return;
+    if (request_.batch % strategy.data != 0)
+      return refuse("batch", text("a batch of ", request_.batch, " does not divide over ",
+                                  strategy.data, " data ranks"));
+    const std::int64_t share = request_.batch / strategy.data;
+    for (const int size : kept_or(request_.kept.micro_batch, divisors_of(share))) {
+      if (enough()) return;
+      strategy.micro_batch = size;
+      if (share % size != 0)
+        refuse("micro-batch", text("a data rank's ", share, " of ", request_.batch,
+                                   " examples are no multiple of ", size));
+      else if (share / size * pipeline > most_cells)
+        refuse("table", text(pipeline, " stages of ", share / size, " micro-batches are more than ",
+                             most_cells, " cells of a table"));
+      else
+        add_variants(strategy);
+    }
+  }
+
+  void add_variants(const Strategy& degrees) {
+    const Kept& kept = request_.kept;
+    const std::int64_t n = micro_batches_of(degrees, request_.batch);
+    for (const int level : kept_or(kept.level, {0, 1, 2, 3})) {
+      if (level > 0 && degrees.data == 1) {
+        if (kept.level) refuse("level", text("ZeRO-", level, " needs data ranks, and there is 1"));
+        continue;
+      }
+      const std::vector<std::string> schedules = kept_or(kept.schedule, model_.schedules());
+      for (const std::string& schedule : schedules) {
+        if (degrees.pipeline == 1 && schedule != schedules.front()) continue;  // the same
+        const int chunks = kept.chunks.value_or(1);
+        if (!legal_chunks(degrees, schedule, chunks, n)) continue;
+        for (const BlockRecompute recompute : kept_or(kept.recompute, model_.recomputations()))
+          for (const bool shards : kept_or(kept.sequence_parallel, {false, true})) {
+            Strategy strategy = degrees;
+            strategy.level = level;
+            strategy.schedule = schedule;
+            strategy.chunks = chunks;
+            strategy.recompute = recompute;
+            strategy.sequence_parallel = shards;
+            if (shards && !legal_shards(strategy)) continue;
+            legal_.push_back(strategy);
+          }
+      }
+    }
+  }
+
+  bool legal_chunks(const Strategy& degrees, const std::string& schedule, int chunks,
+                    std::int64_t n) {
+    if (chunks == 1) return true;
+    std::string why;
+    if (schedule != "1f1b")
+      why = text(schedule, " is not interleaved");
+    else if (degrees.pipeline == 1)
+      why = "one stage is not interleaved";
+    else if (model_.layers() % (std::int64_t{degrees.pipeline} * chunks) != 0)
+      why = text(model_.layers(), " layers do not divide over ", degrees.pipeline, " stages of ",
+                 chunks, " chunks");
+    else if (n % degrees.pipeline != 0)
+      why = text(n, " micro-batches are no multiple of ", degrees.pipeline, " stages");
+    if (!why.empty()) refuse("interleaved", why);
+    return why.empty();
+  }
+
+  bool legal_shards(const Strategy& strategy) {
+    if (strategy.tensor == 1 || !model_.splits_tokens()) {
+      if (request_.kept.sequence_parallel)
+        refuse("sequence_parallel", "token shards need tensor ranks");
+      return false;
+    }
+    const auto broken = model_.broken_rules(strategy);
+    for (const BrokenRule& rule : broken) refuse(rule.rule, rule.why);
+    return broken.empty();
+  }
+
+  // The simulator takes seconds for such a table. A larger micro-batch has as small a bubble.
+  static constexpr std::int64_t most_cells = 1 << 19;
+
+  const PlannedModel& model_;
+  PlanRequest request_;
+  std::vector<RuleCount>* rules_;
+  Until until_;
+  std::vector<Strategy> legal_;
+};
+
+}  // namespace
+
+std::vector<Strategy> legal_strategies(const PlannedModel& model, const PlanRequest& request,
+                                       std::vector<RuleCount>* rules) {
+  return Listing(model, request, rules).run();
+}
+
+bool has_legal_strategy(const PlannedModel& model, const PlanRequest& request) {
+  return !Listing(model, request, nullptr, Listing::Until::First).run().empty();
+}
+
+}  // namespace trestle::plan

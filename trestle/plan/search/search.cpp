@@ -1,0 +1,288 @@
+#include "trestle/plan/search/search.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "trestle/base/choose.h"
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle::plan {
+namespace {
+
+struct NamedGoal {
+  std::string_view name;
+  Goal goal;
+};
+constexpr std::array goal_words = {NamedGoal{"time", Goal::Time}, NamedGoal{"memory", Goal::Memory},
+                                   NamedGoal{"money", Goal::Money}};
+
+// A legal strategy before it is simulated.
+struct Candidate {
+  Strategy strategy;
+  std::int64_t micro_batches = 0;
+  Ledger worst;
+  double bound = 0;  // seconds
+};
+
+Ledger worst_of(const std::vector<Ledger>& ledgers) {
+  return *std::max_element(ledgers.begin(), ledgers.end(),
+                           [](const Ledger& a, const Ledger& b) { return a.total() < b.total(); });
+}
+
+// The number of degrees in which two strategies differ.
+int distance(const Strategy& a, const Strategy& b) {
+  return (a.tensor != b.tensor) + (a.pipeline != b.pipeline) + (a.data != b.data) +
+         (a.level != b.level) + (a.micro_batch != b.micro_batch) + (a.recompute != b.recompute) +
+         (a.schedule != b.schedule) + (a.sequence_parallel != b.sequence_parallel);
+}
+
+auto family_of(const Strategy& strategy) {
+  return std::tuple(strategy.tensor > 1, strategy.pipeline > 1, strategy.data > 1, strategy.level);
+}
+
+std::string degrees_of(const PlanRequest& request) {
+  const std::string kept = to_string(request.kept);
+  return text(request.devices, request.devices == 1 ? " device" : " devices", " and a batch of ",
+              request.batch, kept.empty() ? "" : " with " + kept);
+}
+
+// "504 and 528": the numbers nearest to `number` that are good, one on each side.
+std::string nearest_good(std::int64_t number, const std::function<bool(std::int64_t)>& good) {
+  constexpr std::int64_t most_tries = 2048;
+  std::vector<std::int64_t> found;
+  for (const int way : {-1, 1})
+    for (std::int64_t i = 1; i <= std::min(number, most_tries); ++i)
+      if (const std::int64_t other = number + way * i; other >= 1 && good(other)) {
+        found.push_back(other);
+        break;
+      }
+  return join(found, " and ");
+}
+
+class StrategySearch {
+ public:
+  StrategySearch(const PlannedModel& model, const Machine& machine, const PlanRequest& request)
+      : model_(model), machine_(machine), request_(request) {
+    result_.available = request.memory > 0 ? request.memory : machine.memory.value;
+  }
+
+  PlanResult run() {
+    check();
+    list();
+    rank();
+    explain_missing();
+    return std::move(result_);
+  }
+
+ private:
+  void check() const {
+    if (request_.devices < 1 || request_.batch < 1 || request_.top < 1)
+      throw UsageError(text("a plan for ", request_.devices, " devices, a batch of ",
+                            request_.batch, " and the best ", request_.top),
+                       {.hint = "Give numbers from 1."});
+    if (request_.goal == Goal::Money && !machine_.price_per_hour)
+      throw UsageError(text("machine '", machine_.name, "' has no price"),
+                       {.hint = "Add [price] per_hour = { value = 2.0, is = \"assumed\", from = "
+                                "\"...\" } to a copy of its file."});
+  }
+
+  void list() {
+    std::vector<Strategy> legal = legal_strategies(model_, request_, &result_.rules);
+    if (request_.goal == Goal::Money && !request_.kept.data) {
+      PlanRequest fewer = request_;
+      while (fewer.devices % 2 == 0) {
+        fewer.devices /= 2;
+        const auto more = legal_strategies(model_, fewer, nullptr);
+        legal.insert(legal.end(), more.begin(), more.end());
+      }
+    }
+    if (legal.empty()) refuse();
+    result_.listed = std::ssize(legal);
+    for (const Strategy& strategy : legal) {
+      const std::int64_t n = micro_batches_of(strategy, request_.batch);
+      const StrategyCosts costs = model_.costs(strategy, n);
+      Candidate candidate{.strategy = strategy,
+                          .micro_batches = n,
+                          .worst = worst_of(model_.ledgers(strategy, n)),
+                          .bound = least_step_seconds(n, strategy.chunks, costs)};
+      (candidate.worst.total() <= result_.available ? fitting_ : too_large_)
+          .push_back(std::move(candidate));
+    }
+    result_.fitting = std::ssize(fitting_);
+  }
+
+  [[noreturn]] void refuse() const {
+    std::vector<std::string> reasons;
+    for (const RuleCount& rule : result_.rules) reasons.push_back(text(rule.rule, ": ", rule.why));
+    std::vector<std::string> hints;
+    PlanRequest other = request_;
+    const std::string devices = nearest_good(request_.devices, [&](std::int64_t count) {
+      other.devices = static_cast<int>(count);
+      return has_legal_strategy(model_, other);
+    });
+    other.devices = request_.devices;
+    const std::string batches = nearest_good(request_.batch, [&](std::int64_t count) {
+      other.batch = count;
+      return has_legal_strategy(model_, other);
+    });
+    if (!devices.empty()) hints.push_back(text(devices, " devices"));
+    if (!batches.empty()) hints.push_back(text("batches of ", batches));
+    throw UsageError(
+        text("no strategy is legal for ", degrees_of(request_), "\n", join(reasons, "\n")),
+        {.hint = hints.empty() ? "Leave out one of the degrees in --keep."
+                               : text("Nearest that have one: ", join(hints, "; "), ".")});
+  }
+
+  double price_of_second(const Strategy& strategy) const {
+    return machine_.price_per_hour ? machine_.price_per_hour->value * strategy.devices() / 3600 : 0;
+  }
+
+  // Strategies are ranked by these, first by the first.
+  std::pair<double, double> key_of(const Candidate& candidate, double seconds) const {
+    switch (request_.goal) {
+      case Goal::Memory:
+        return {candidate.worst.total(), seconds};
+      case Goal::Money:
+        return {seconds * price_of_second(candidate.strategy), candidate.worst.total()};
+      case Goal::Time:
+        break;
+    }
+    return {seconds, candidate.worst.total()};
+  }
+
+  const schedule::Schedule& table_for(const Candidate& candidate) {
+    const Strategy& strategy = candidate.strategy;
+    auto& table = tables_[{strategy.schedule, strategy.pipeline, candidate.micro_batches}];
+    if (table.stages == 0) table = table_of(strategy, candidate.micro_batches);
+    return table;
+  }
+
+  Plan simulated(const Candidate& candidate) {
+    const Strategy& strategy = candidate.strategy;
+    const StrategyCosts costs = model_.costs(strategy, candidate.micro_batches);
+    own_tables_ += costs.table ? 1 : 0;
+    Plan plan{.strategy = strategy,
+              .micro_batches = candidate.micro_batches,
+              .step = predict_step(costs.table ? *costs.table : table_for(candidate),
+                                   strategy.chunks, costs),
+              .worst = candidate.worst};
+    plan.samples_per_second = static_cast<double>(request_.batch) / plan.step.seconds;
+    plan.headroom = result_.available - candidate.worst.total();
+    if (machine_.peak.value > 0)
+      plan.mfu = model_.flops(request_.batch) /
+                 (plan.step.seconds * strategy.devices() * machine_.peak.value);
+    plan.money = plan.step.seconds * price_of_second(strategy);
+    return plan;
+  }
+
+  // From the best bound on, until no other bound is better than the worst of the best.
+  void rank() {
+    std::stable_sort(fitting_.begin(), fitting_.end(), [&](const auto& a, const auto& b) {
+      return key_of(a, a.bound) < key_of(b, b.bound);
+    });
+    std::vector<std::pair<std::pair<double, double>, Plan>> best;
+    const auto top = static_cast<std::size_t>(request_.top);
+    for (const Candidate& candidate : fitting_) {
+      const bool worse =
+          best.size() == top && key_of(candidate, candidate.bound).first > best.back().first.first;
+      if (worse && !request_.simulate_all) break;
+      Plan plan = simulated(candidate);
+      ++result_.simulated;
+      const auto key = key_of(candidate, plan.step.seconds);
+      const auto place = std::upper_bound(best.begin(), best.end(), key,
+                                          [](const auto& k, const auto& e) { return k < e.first; });
+      best.insert(place, {key, std::move(plan)});
+      if (best.size() > top) best.pop_back();
+    }
+    result_.bounded = result_.fitting - result_.simulated;
+    for (auto& [key, plan] : best) result_.best.push_back(std::move(plan));
+    result_.tables = std::ssize(tables_) + own_tables_;
+  }
+
+  TooLarge too_large(const Candidate& candidate) {
+    TooLarge large{.strategy = candidate.strategy,
+                   .worst = candidate.worst,
+                   .overshoot = candidate.worst.total() - result_.available,
+                   .bound = candidate.bound};
+    std::vector<std::pair<int, const Candidate*>> near;
+    for (const Candidate& other : fitting_)
+      near.emplace_back(distance(candidate.strategy, other.strategy), &other);
+    constexpr std::size_t most_changes = 3;
+    const auto end =
+        near.begin() + static_cast<std::ptrdiff_t>(std::min(most_changes, near.size()));
+    std::partial_sort(near.begin(), end, near.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.first, a.second->bound) < std::pair(b.first, b.second->bound);
+    });
+    for (auto at = near.begin(); at != end; ++at) large.changes.push_back(simulated(*at->second));
+    return large;
+  }
+
+  void explain_missing() {
+    std::map<decltype(family_of(Strategy())), const Candidate*> families;
+    for (const Candidate& candidate : too_large_) {
+      const Candidate*& smallest = families[family_of(candidate.strategy)];
+      if (smallest == nullptr || candidate.worst.total() < smallest->worst.total())
+        smallest = &candidate;
+    }
+    for (const Candidate& candidate : fitting_) families.erase(family_of(candidate.strategy));
+    std::vector<const Candidate*> missing;
+    for (const auto& [family, candidate] : families) missing.push_back(candidate);
+    std::stable_sort(missing.begin(), missing.end(),
+                     [](const auto* a, const auto* b) { return a->bound < b->bound; });
+    constexpr std::size_t most_families = 3;
+    if (missing.size() > most_families) missing.resize(most_families);
+    for (const Candidate* candidate : missing) result_.too_large.push_back(too_large(*candidate));
+    if (!fitting_.empty()) return;
+    const auto least = std::min_element(
+        too_large_.begin(), too_large_.end(),
+        [](const auto& a, const auto& b) { return a.worst.total() < b.worst.total(); });
+    result_.least_memory = too_large(*least);
+    result_.least_memory_step = simulated(*least).step;
+    result_.least_devices = devices_that_fit();
+  }
+
+  std::optional<int> devices_that_fit() const {
+    PlanRequest more = request_;
+    more.kept.data.reset();
+    for (const int factor : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}) {
+      more.devices = request_.devices * factor;
+      if (more.devices > most_devices) break;
+      for (const Strategy& strategy : legal_strategies(model_, more, nullptr)) {
+        const auto ledgers = model_.ledgers(strategy, micro_batches_of(strategy, more.batch));
+        if (worst_of(ledgers).total() <= result_.available) return more.devices;
+      }
+    }
+    return std::nullopt;
+  }
+
+  static constexpr int most_devices = 1 << 20;
+
+  const PlannedModel& model_;
+  const Machine& machine_;
+  const PlanRequest& request_;
+  PlanResult result_;
+  std::vector<Candidate> fitting_, too_large_;
+  std::map<std::tuple<std::string, int, std::int64_t>, schedule::Schedule> tables_;
+  std::int64_t own_tables_ = 0;  // of costs that come with one
+};
+
+}  // namespace
+
+Goal parse_goal(std::string_view word) { return choose("goal", word, goal_words).goal; }
+
+std::string_view to_string(Goal goal) { return goal_words[static_cast<std::size_t>(goal)].name; }
+
+PlanResult find_plans(const PlannedModel& model, const Machine& machine,
+                      const PlanRequest& request) {
+  return StrategySearch(model, machine, request).run();
+}
+
+}  // namespace trestle::plan

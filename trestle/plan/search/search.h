@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trestle/plan/machine/machine.h"
+#include "trestle/plan/search/planned_model.h"
+#include "trestle/plan/search/step_prediction.h"
+
+// Lists every legal strategy, and ranks those that fit.
+//
+//   const plan::PlannedGpt model(plan::parse_gpt("layers=48,..."), machine);
+//   const plan::PlanResult result =
+//       plan::find_plans(model, machine, {.devices = 512, .batch = 1536});
+//   result.best.front().strategy;
+namespace trestle::plan {
+
+enum class Goal {
+  Time,    // the fastest step
+  Memory,  // the smallest peak, then the fastest step
+  Money,   // the cheapest step, also on a half, a quarter, ... of the devices
+};
+// Throws UsageError for any word but "time", "memory" and "money".
+Goal parse_goal(std::string_view word);
+std::string_view to_string(Goal goal);
+
+struct PlanRequest {
+  int devices = 1;
+  std::int64_t batch = 1;  // examples of a step
+  Goal goal = Goal::Time;
+  Kept kept = {};
+  int top = 5;        // the number of plans, from the best
+  double memory = 0;  // bytes of a device that a plan may use; 0 = the machine's
+  // Simulates every strategy that fits, whatever its bound is. For tests.
+  bool simulate_all = false;
+};
+
+struct Plan {
+  Strategy strategy = {};
+  std::int64_t micro_batches = 0;  // of each data rank
+  StepPrediction step = {};
+  Ledger worst = {};  // of the stage that needs the most memory
+  double samples_per_second = 0;
+  double headroom = 0;  // bytes that the worst stage's device has left
+  double mfu = 0;       // flops / (seconds x devices x peak)
+  double money = 0;     // of a step; 0 without a price
+};
+
+// Strategies that break one rule.
+struct RuleCount {
+  std::string rule;
+  std::string why;  // of the first of them
+  std::int64_t strategies = 0;
+};
+
+// A strategy that does not fit, and the plans nearest to it that do.
+struct TooLarge {
+  Strategy strategy = {};
+  Ledger worst = {};
+  double overshoot = 0;            // bytes
+  double bound = 0;                // its least seconds per step
+  std::vector<Plan> changes = {};  // up to three, by the number of degrees that change
+};
+
+struct PlanResult {
+  std::vector<Plan> best = {};  // from the best; at most PlanRequest::top
+  double available = 0;         // bytes of a device
+  std::int64_t listed = 0;      // legal strategies
+  std::int64_t fitting = 0;
+  std::int64_t simulated = 0;
+  std::int64_t bounded = 0;  // not simulated: their bounds are worse than the last of `best`
+  std::int64_t tables = 0;   // distinct ones
+  std::vector<RuleCount> rules = {};
+  // For families of which no strategy fits, the one that needs the least memory; at most three, the
+  // fastest first by their bounds. A family has the same degrees above 1 and the same level.
+  std::vector<TooLarge> too_large = {};
+  // If nothing fits: the strategy that needs the least memory, its time if it fitted, and the least
+  // multiple of the devices on which something fits.
+  std::optional<TooLarge> least_memory = {};
+  StepPrediction least_memory_step = {};
+  std::optional<int> least_devices = {};
+};
+
+// Throws UsageError if no strategy is legal, as with degrees that contradict each other: the rules
+// that reject them, and the nearest numbers of devices and examples that have one. Throws it also
+// for numbers below 1, and for Goal::Money without a price.
+PlanResult find_plans(const PlannedModel& model, const Machine& machine,
+                      const PlanRequest& request);
+
+// The legal strategies of a request, in a fixed order. `rules` counts the strategies that are not;
+// a rule of two degrees counts once for all that have both. nullptr = no counts.
+std::vector<Strategy> legal_strategies(const PlannedModel& model, const PlanRequest& request,
+                                       std::vector<RuleCount>* rules);
+bool has_legal_strategy(const PlannedModel& model, const PlanRequest& request);
+
+}  // namespace trestle::plan

@@ -1,0 +1,81 @@
+#include "trestle/train/layers_on_paper.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "trestle/device/cuda_count.h"
+#include "trestle/device/threads.h"
+#include "trestle/device/virtual_device.h"
+#include "trestle/train/example_check.h"
+#include "trestle/train/initial_weights.h"
+#include "trestle/train/loss_memory.h"
+#include "trestle/train/optimizers/parameter_groups.h"
+#include "trestle/train/setup.h"
+#include "trestle/train/slow_precision.h"
+#include "trestle/train/task.h"
+
+namespace trestle::train {
+
+namespace {
+
+const recipe::Recipe& checked(const recipe::Recipe& recipe, const UserParts& own) {
+  check_training(recipe, own);
+  check_initial_weights(recipe);
+  return recipe;
+}
+
+void make_layers(const nn::Layers& model, at::MemoryFormat format) {
+  for (const auto& layer : model.graph().layers) {
+    layer.to(at::kCPU);
+    layer.to(format);
+  }
+}
+
+}  // namespace
+
+at::Device device_to_measure_on(const recipe::Recipe& recipe, const std::vector<Device>& planned) {
+  const int threads = static_cast<int>(recipe.devices.threads);
+  if (planned[0].torch.is_cuda() && cuda_count() > 0) return at::Device(at::kCUDA, 0);
+  install_virtual_devices({.count = 1, .threads_per_device = std::max(threads, 1)});
+  if (threads > 0) set_worker_threads(threads);
+  return virtual_devices(1)[0].torch;
+}
+
+LayersOnPaper::LayersOnPaper(const recipe::Recipe& recipe, const TrainHooks& hooks,
+                             at::Device device, Progress* reports)
+    : recipe_(checked(recipe, hooks.user_parts)),
+      split_(split_on_paper(recipe.mesh)),
+      model_(make_model(recipe, hooks.models, split_)),
+      data_(look_at_data(recipe, hooks.user_parts)),
+      device_(device),
+      loss_(loss_of_split(recipe, hooks.user_parts, split_)) {
+  check_channels(recipe_, data_.example);
+  check_shares(recipe_, data_.training);
+  if (data_.training > 0) recipe_.train.batch = std::min(recipe_.train.batch, data_.training);
+  make_layers(model_, memory_format_of(recipe_));
+  check_parameter_names(recipe_, model_.named_parameters());
+  freeze_named(recipe_, model_.named_parameters());
+  check_example(recipe_, model_, loss_, data_.sample);
+  std::optional<precision::SlowPrecision> slow;
+  if (!device.is_cuda()) {
+    const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
+    slow = report_slow_precision(recipe_, model_, hooks, reports != nullptr ? *reports : *silent);
+  }
+  samples_.emplace(recipe_, model_, device, slow, split_.ranks.log());
+}
+
+LayerCosts LayersOnPaper::costs(const recipe::Recipe& recipe,
+                                const std::vector<Device>& devices) const {
+  LayerCosts costs = costs_without_layers(recipe, devices, micro_batches_of(recipe));
+  count_optimizer_step(recipe, model_, &costs);
+  costs.examples = largest_micro_batch_of(recipe);
+  costs.profile = with_inputs_named(
+      recipe, data_.example, [&] { return samples_->profile(data_.example, costs.examples); });
+  add_loss_messages(recipe, split_, &costs.profile);
+  costs.profile.loss_memory =
+      loss_memory(loss_, costs.profile, costs.examples, data_.sample.target, device_);
+  set_loss_memory(loss_, &costs);
+  return costs;
+}
+
+}  // namespace trestle::train

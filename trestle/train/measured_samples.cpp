@@ -1,0 +1,135 @@
+#include "trestle/train/measured_samples.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "trestle/pipeline/execute/micro_batch.h"
+#include "trestle/pipeline/profile/profile_layers.h"
+#include "trestle/plan/extrapolate.h"
+#include "trestle/train/language/transformer_recipe.h"
+#include "trestle/train/setup.h"
+
+namespace trestle::train {
+
+namespace {
+
+// Pixels of the samples. Larger samples are more exact and take longer: seconds for the largest
+// model that ships.
+constexpr double small_area = 96 * 96;
+constexpr double large_area = 192 * 192;
+constexpr std::int64_t few_examples = 4;
+constexpr std::int64_t long_row = 256;  // tokens
+
+// The sizes of an image of about this area with the same proportions. They are multiples of 32,
+// which nets with five halvings need.
+std::vector<std::int64_t> sizes_of_picture(const at::Tensor& example, double area) {
+  const double shrink = std::sqrt(area / static_cast<double>(example.size(2) * example.size(3)));
+  const auto side = [&](std::int64_t dimension) {
+    const double wanted = static_cast<double>(example.size(dimension)) * shrink / 32;
+    return 32 * std::max<std::int64_t>(1, std::llround(wanted));
+  };
+  return {1, example.size(1), side(2), side(3)};
+}
+
+// Samples of volumes have fewer columns, and all slices and rows: libtorch chooses the kernel of a
+// convolution, and with it the memory, by the number of examples, channels, slices and rows.
+constexpr std::int64_t few_columns = 16, more_columns = 32;
+constexpr double large_volume = 64 * 64 * 64;
+
+// Several examples have another kernel than one.
+std::vector<std::int64_t> sizes_of_volume(const at::Tensor& example, std::int64_t count,
+                                          std::int64_t columns) {
+  return {std::min<std::int64_t>(count, 2), example.size(1), example.size(2), example.size(3),
+          columns};
+}
+
+// Pixels or voxels of all examples.
+double places_of(at::IntArrayRef sizes) {
+  return static_cast<double>(sizes[0] * c10::multiply_integers(sizes.slice(2)));
+}
+
+bool is_large_sample(const at::Tensor& example) {
+  if (example.dim() == 4) return places_of(example.sizes()) > 2 * large_area;
+  return example.dim() == 5 && example.size(4) >= 2 * more_columns &&
+         places_of(example.sizes()) > large_volume;
+}
+
+}  // namespace
+
+MeasuredSamples::MeasuredSamples(const recipe::Recipe& recipe, const nn::Layers& model,
+                                 at::Device device,
+                                 const std::optional<precision::SlowPrecision>& slow,
+                                 std::shared_ptr<MessageLog> log)
+    : recipe_(recipe),
+      model_(model),
+      device_(device),
+      precision_(precision::parse_precision(recipe.train.precision)),
+      log_(std::move(log)) {
+  if (!slow || precision_ != Precision::Float16 || slow->speed.bf16 <= 0) return;
+  precision_ = Precision::BFloat16;
+  times_ = slow->speed.fp16 / slow->speed.bf16;
+}
+
+plan::LayerProfile MeasuredSamples::profile(const at::Tensor& example, std::int64_t count) const {
+  if (is_large_sample(example)) {
+    try {
+      return by_places(example, count);
+    } catch (const c10::Error& error) {
+      if (!is_misfit(error)) throw;  // a net for pictures of one size
+    }
+  }
+  if (is_long_row(example)) return by_tokens(example, count);
+  if (count <= few_examples) return measure(example, count);
+  return plan::extrapolate(measure(example, few_examples / 2), few_examples / 2,
+                           measure(example, few_examples), few_examples,
+                           static_cast<double>(count));
+}
+
+plan::LayerProfile MeasuredSamples::measure(const at::Tensor& example, std::int64_t count) const {
+  std::vector<std::int64_t> sizes = example.sizes().vec();
+  sizes[0] = count;
+  if (const auto found = measured_.find(sizes); found != measured_.end()) return found->second;
+  const at::Tensor values =
+      example.is_floating_point() ? at::rand(sizes) : example.expand(sizes).clone();
+  const at::Tensor inputs = pipeline::in_memory_format({values}, memory_format_of(recipe_))[0];
+  const precision::Autocast autocast(precision_);
+  plan::LayerProfile profile =
+      profile_layers(graph_of_training(recipe_, model_), {inputs}, device_, log_.get());
+  for (plan::LayerCost& cost : profile.layers) {
+    if (cost.parameters == 0) continue;
+    cost.forward *= times_;
+    cost.backward *= times_;
+  }
+  measured_.emplace(sizes, profile);
+  return profile;
+}
+
+plan::LayerProfile MeasuredSamples::by_places(const at::Tensor& example, std::int64_t count) const {
+  const auto measured = [&](const std::vector<std::int64_t>& sizes) {
+    return std::pair(measure(at::zeros({1}).expand(sizes), sizes[0]), places_of(sizes));
+  };
+  const bool volume = example.dim() == 5;
+  const auto [small, small_size] = measured(volume ? sizes_of_volume(example, count, few_columns)
+                                                   : sizes_of_picture(example, small_area));
+  const auto [large, large_size] = measured(volume ? sizes_of_volume(example, count, more_columns)
+                                                   : sizes_of_picture(example, large_area));
+  return plan::extrapolate(small, small_size, large, large_size,
+                           static_cast<double>(count) * places_of(example.sizes()));
+}
+
+bool MeasuredSamples::is_long_row(const at::Tensor& example) const {
+  return is_transformer(recipe_) && example.dim() == 2 && example.size(1) >= long_row &&
+         recipe_.transformer.attention == "fused";
+}
+
+plan::LayerProfile MeasuredSamples::by_tokens(const at::Tensor& example, std::int64_t count) const {
+  const std::int64_t small = example.size(1) / 8, large = example.size(1) / 4;
+  return plan::extrapolate(measure(example.narrow(1, 0, small), 1), static_cast<double>(small),
+                           measure(example.narrow(1, 0, large), 1), static_cast<double>(large),
+                           static_cast<double>(count * example.size(1)));
+}
+
+}  // namespace trestle::train

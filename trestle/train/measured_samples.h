@@ -1,0 +1,50 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "trestle/comm/message_log.h"
+#include "trestle/nn/layers.h"
+#include "trestle/plan/layer_profile.h"
+#include "trestle/precision/layer_speed.h"
+#include "trestle/precision/autocast.h"
+#include "trestle/recipe/recipe.h"
+
+// Inside of the trainer. Not installed.
+namespace trestle::train {
+
+// Profiles of a model's layers for micro-batches of any size, extrapolated from small samples
+// (plan/extrapolate.h). A sample is measured once.
+class MeasuredSamples {
+ public:
+  // `recipe` and `model` must outlive it. Where `slow` is a precision that this CPU has no
+  // instructions for, layers are measured in bf16, which has the same sizes, and the times of those
+  // with parameters are multiplied. `log` gets the messages of tensor ranks.
+  MeasuredSamples(const recipe::Recipe& recipe, const nn::Layers& model, at::Device device,
+                  const std::optional<precision::SlowPrecision>& slow,
+                  std::shared_ptr<MessageLog> log);
+
+  // The profile of a micro-batch of `count` examples like this one, [1, ...].
+  plan::LayerProfile profile(const at::Tensor& example, std::int64_t count) const;
+
+ private:
+  plan::LayerProfile measure(const at::Tensor& example, std::int64_t count) const;
+  plan::LayerProfile by_places(const at::Tensor& example, std::int64_t count) const;
+  plan::LayerProfile by_tokens(const at::Tensor& example, std::int64_t count) const;
+  bool is_long_row(const at::Tensor& example) const;
+
+  const recipe::Recipe& recipe_;
+  const nn::Layers& model_;
+  at::Device device_;
+  Precision precision_ = Precision::Float32;
+  double times_ = 1;  // slower than measured
+  std::shared_ptr<MessageLog> log_;
+  mutable std::map<std::vector<std::int64_t>, plan::LayerProfile> measured_;  // by the sizes
+};
+
+}  // namespace trestle::train

@@ -1,0 +1,231 @@
+#include "trestle/train/planner/planned_recipe.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/plan/balance.h"
+#include "trestle/schedule/optimizer_steps.h"
+#include "trestle/train/language/model_flops.h"
+#include "trestle/train/language/transformer_recipe.h"
+#include "trestle/train/setup.h"
+#include "trestle/train/task.h"
+
+namespace trestle::train {
+
+namespace {
+
+using plan::BlockRecompute;
+using plan::BrokenRule;
+using plan::Strategy;
+
+// ZeRO's levels as words of 'shard_level' in [mesh].
+constexpr const char* level_words[] = {"none", "optimizer_state", "gradients", "parameters"};
+
+// What the layers of a rank depend on.
+std::string key_of(const recipe::Recipe& recipe) {
+  return text(recipe.mesh.tensor, recipe.mesh.sequence_parallel ? " sequence" : "", " ",
+              join(recipe.pipeline.checkpoint, ","));
+}
+
+}  // namespace
+
+struct PlannedRecipe::Cut {
+  recipe::Recipe recipe;
+  LayerCosts costs;
+  std::vector<int> balance;
+};
+
+PlannedRecipe::PlannedRecipe(const recipe::Recipe& recipe, const TrainHooks& hooks,
+                             PlannedDevices devices)
+    : recipe_(recipe), hooks_(hooks), devices_(std::move(devices)) {
+  recipe_.pipeline.balance.clear();
+  recipe_.pipeline.split_size = 0;
+  recipe_.mesh = {};
+  const Variant& plain = variant({});
+  if (plain.layers == nullptr) throw UsageError(plain.refusal);
+  recipe_ = plain.layers->recipe();
+}
+
+PlannedRecipe::~PlannedRecipe() = default;
+
+recipe::Recipe PlannedRecipe::recipe_of(const Strategy& strategy) const {
+  recipe::Recipe recipe = recipe_;
+  auto& mesh = recipe.mesh;
+  const bool over_ranks = strategy.data > 1 || strategy.tensor > 1;
+  if (devices_.device.torch.is_privateuseone()) {
+    const Bytes budget = devices_.device.budget;
+    recipe.devices.use = text("virtual:", strategy.devices(),
+                              budget > 0 ? text("x", budget >> 20, "MiB") : std::string());
+  }
+  mesh.pipeline = over_ranks ? strategy.pipeline : 0;
+  (strategy.level == 0 ? mesh.replicate : mesh.shard) = strategy.data;
+  if (strategy.level > 0 && strategy.data > 1) mesh.shard_level = level_words[strategy.level];
+  mesh.tensor = strategy.tensor;
+  mesh.sequence_parallel = strategy.sequence_parallel;
+  auto& pipeline = recipe.pipeline;
+  pipeline.micro_batches = plan::micro_batches_of(strategy, recipe.train.batch);
+  pipeline.schedule = strategy.schedule;
+  pipeline.checkpoint.clear();
+  pipeline.recompute = {"never"};
+  if (is_transformer(recipe)) {
+    if (strategy.recompute == BlockRecompute::Selective) pipeline.checkpoint = {"attention"};
+    if (strategy.recompute == BlockRecompute::All) pipeline.checkpoint = {"blocks"};
+  } else if (strategy.recompute == BlockRecompute::All) {
+    pipeline.recompute = {"always"};
+  }
+  return recipe;
+}
+
+const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy) const {
+  recipe::Recipe recipe = recipe_of(strategy);
+  recipe.pipeline.schedule = "gpipe";  // which every loss allows; the layers are the same
+  recipe.pipeline.micro_batches = 1;
+  const auto [found, is_new] = variants_.try_emplace(key_of(recipe));
+  Variant& variant = found->second;
+  if (!is_new) return variant;
+  try {
+    variant.layers = std::make_unique<LayersOnPaper>(
+        recipe, hooks_, device_to_measure_on(recipe, {devices_.device}), nullptr);
+  } catch (const UsageError& error) {
+    variant.refusal = error.what();
+  }
+  return variant;
+}
+
+const PlannedRecipe::Cut& PlannedRecipe::cut_of(const Strategy& strategy) const {
+  const auto [found, is_new] = cuts_.try_emplace(to_string(strategy));
+  Cut& cut = found->second;
+  if (!is_new) return cut;
+  cut.recipe = recipe_of(strategy);
+  const std::vector<Device> devices(static_cast<std::size_t>(strategy.pipeline), devices_.device);
+  const std::string key = text(key_of(cut.recipe), " ", largest_micro_batch_of(cut.recipe), " of ",
+                               micro_batches_of(cut.recipe));
+  auto known = costs_.find(key);
+  if (known == costs_.end())
+    known =
+        costs_.emplace(key, variant(strategy).layers->costs(cut.recipe, {devices_.device})).first;
+  cut.costs = known->second;
+  // Each stage has a device of its own.
+  cut.costs.devices.clear();
+  for (int stage = 0; stage < strategy.pipeline; ++stage)
+    cut.costs.devices.push_back(text(device_name(devices_.device.torch), " ", stage));
+  cut.costs.budgets.assign(devices.size(), devices_.device.budget);
+  cut.costs.sizes.recompute = schedule::parse_recompute(cut.recipe.pipeline.recompute.at(0));
+  try {
+    cut.balance = plan::balance_within(cut.costs.profile, cut.costs.budgets, cut.costs.sizes);
+  } catch (const UsageError&) {  // nothing fits: then what comes nearest
+    cut.balance = plan::balance_by_size(cut.costs.profile, strategy.pipeline, cut.costs.sizes);
+  }
+  return cut;
+}
+
+std::string PlannedRecipe::name() const { return recipe_.model.name; }
+
+std::int64_t PlannedRecipe::layers() const {
+  return static_cast<std::int64_t>(variant({}).layers->model().size());
+}
+
+std::int64_t PlannedRecipe::tokens() const {
+  return std::max<std::int64_t>(tokens_of_example(recipe_), 1);
+}
+
+double PlannedRecipe::flops(std::int64_t batch) const {
+  return flops_per_token(recipe_) * static_cast<double>(batch * tokens_of_example(recipe_));
+}
+
+std::string PlannedRecipe::flops_formula() const {
+  return "6 N + 12 L H Q T for each token (Chowdhery et al. 2022)";
+}
+
+std::vector<std::string> PlannedRecipe::schedules() const {
+  if (loss_of(recipe_, hooks_.user_parts).kind == nn::Loss::Kind::WholeBatch) return {"gpipe"};
+  return {"1f1b", "gpipe"};
+}
+
+std::vector<BlockRecompute> PlannedRecipe::recomputations() const {
+  if (!is_transformer(recipe_)) return {BlockRecompute::None, BlockRecompute::All};
+  return {BlockRecompute::None, BlockRecompute::Selective, BlockRecompute::All};
+}
+
+// Their layers would be measured once more for each number of ranks.
+bool PlannedRecipe::splits_tokens() const { return false; }
+
+std::string PlannedRecipe::sources(const plan::Machine& machine) const {
+  return text("Steps are simulated from layers that were measured on this machine alone, on one ",
+              "core for each device, and extrapolated; so are the bytes. Messages are those of ",
+              devices_.count, " ranks that are threads here. The range is ",
+              to_string(machine.transformer.spread.origin), ": ", machine.transformer.spread.from,
+              ".");
+}
+
+std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) const {
+  if (strategy.chunks > 1) return {{"interleaved", "trestle runs no interleaved schedule"}};
+  recipe::Recipe recipe = recipe_of(strategy);
+  recipe.pipeline.schedule = schedules().front();
+  try {
+    check_training(recipe, hooks_.user_parts);
+  } catch (const UsageError& error) {
+    return {{"recipe", error.what()}};
+  }
+  const Variant& found = variant(strategy);
+  if (found.layers == nullptr) return {{"tensor", found.refusal}};
+  return {};
+}
+
+std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy, std::int64_t) const {
+  const Cut& cut = cut_of(strategy);
+  const UserParts& own = hooks_.user_parts;
+  const StepOnPaper paper = step_on_paper(cut.recipe, cut.costs, cut.balance, own, devices_.times);
+  const CutPrediction predicted =
+      predict_cut(cut.recipe, cut.costs, cut.balance, own, devices_.times);
+  std::vector<plan::Ledger> ledgers;
+  std::size_t first = 0;
+  for (std::size_t stage = 0; stage < cut.balance.size(); ++stage) {
+    const std::size_t last = first + static_cast<std::size_t>(cut.balance[stage]);
+    const simulate::StageCost& cost = paper.costs.stages[stage];
+    Bytes parameters = 0;
+    for (; first < last; ++first) parameters += cut.costs.profile.layers[first].parameters;
+    if (strategy.level == 3) parameters /= strategy.data;
+    const Bytes states = std::max<Bytes>(cost.persistent - parameters, 0);
+    const auto peak = static_cast<double>(predicted.timeline.device_peak_bytes.at(stage));
+    plan::Ledger ledger{.stage = static_cast<int>(stage)};
+    ledger.parameters = static_cast<double>(parameters);
+    ledger.optimizer = static_cast<double>(states);
+    ledger.gradients = static_cast<double>(cost.gradients);
+    ledger.activations =
+        std::max(0.0, peak - ledger.parameters - ledger.optimizer - ledger.gradients);
+    ledgers.push_back(ledger);
+  }
+  return ledgers;
+}
+
+plan::StrategyCosts PlannedRecipe::costs(const Strategy& strategy, std::int64_t) const {
+  const Cut& cut = cut_of(strategy);
+  const UserParts& own = hooks_.user_parts;
+  StepOnPaper paper = step_on_paper(cut.recipe, cut.costs, cut.balance, own, devices_.times);
+  HostTimes silent;
+  silent.optimizer_seconds_per_byte = devices_.times.optimizer_seconds_per_byte;
+  const StepOnPaper without = step_on_paper(cut.recipe, cut.costs, cut.balance, own, silent);
+  plan::StrategyCosts costs{.costs = std::move(paper.costs)};
+  costs.table = schedule::add_optimizer_steps(std::move(paper.table));
+  const auto run = [&](const simulate::StageCost& cost) {
+    return static_cast<double>(cut.costs.sizes.micro_batches) * (cost.forward + cost.backward) +
+           cost.unshard + cost.reduce;
+  };
+  for (std::size_t stage = 0; stage < cut.balance.size(); ++stage) {
+    const double waits = run(costs.costs.stages[stage]) - run(without.costs.stages[stage]);
+    double tensor = 0;
+    if (!costs.costs.messages.empty())
+      for (const auto* list :
+           {&costs.costs.messages[stage].forward, &costs.costs.messages[stage].backward})
+        for (const LayerMessage& message : *list)
+          tensor += static_cast<double>(cut.costs.sizes.micro_batches) * message.exposed();
+    costs.tensor_messages.push_back(tensor);
+    costs.data_messages.push_back(std::max(0.0, waits - tensor));
+  }
+  return costs;
+}
+
+}  // namespace trestle::train

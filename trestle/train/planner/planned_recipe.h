@@ -1,0 +1,82 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trestle/device/device.h"
+#include "trestle/plan/search/planned_model.h"
+#include "trestle/recipe/recipe.h"
+#include "trestle/train/layer_costs.h"
+#include "trestle/train/layers_on_paper.h"
+#include "trestle/train/trainer.h"
+
+// Inside of the trainer. Not installed.
+namespace trestle::train {
+
+// The devices that a recipe is planned for.
+struct PlannedDevices {
+  Device device;  // each of them: its kind and its budget
+  int count = 1;
+  HostTimes times;  // of messages and optimizers on them
+};
+
+// A recipe's model for a search over strategies (plan/search/search.h). Its layers are measured on
+// small samples, once for each number of tensor ranks, and its steps are those that `--dry-run`
+// predicts.
+//
+//   PlannedRecipe model(recipe, hooks, {.device = virtual_devices(1, 512_MiB)[0], .count = 4});
+//   const auto found = plan::find_plans(model, machine, {.devices = 4, .batch = model.batch()});
+//   recipe::Recipe best = model.recipe_of(found.best.at(0).strategy);
+//
+// Recomputation is that of a recipe's `recompute` for a model of any kind, and `checkpoint` for a
+// transformer, which can recompute its attention alone.
+class PlannedRecipe final : public plan::PlannedModel {
+ public:
+  // Checks the recipe, and measures its layers. Throws UsageError for what train() would refuse.
+  PlannedRecipe(const recipe::Recipe& recipe, const TrainHooks& hooks, PlannedDevices devices);
+  ~PlannedRecipe() override;
+
+  // The recipe with the strategy in [mesh], [pipeline] and [devices].
+  recipe::Recipe recipe_of(const plan::Strategy& strategy) const;
+
+  std::string name() const override;
+  std::int64_t layers() const override;
+  std::int64_t tokens() const override;
+  double flops(std::int64_t batch) const override;
+  std::string flops_formula() const override;
+  std::string sources(const plan::Machine& machine) const override;
+  std::vector<std::string> schedules() const override;
+  std::vector<plan::BlockRecompute> recomputations() const override;
+  bool splits_tokens() const override;
+  std::vector<plan::BrokenRule> broken_rules(const plan::Strategy& strategy) const override;
+  // The bytes beyond parameters, gradients and the optimizer's state stand under activations.
+  std::vector<plan::Ledger> ledgers(const plan::Strategy& strategy,
+                                    std::int64_t micro_batches) const override;
+  plan::StrategyCosts costs(const plan::Strategy& strategy,
+                            std::int64_t micro_batches) const override;
+
+  std::int64_t batch() const { return recipe_.train.batch; }
+
+ private:
+  // A model that `tensor` ranks split, or why they cannot.
+  struct Variant {
+    std::unique_ptr<LayersOnPaper> layers;
+    std::string refusal;
+  };
+  struct Cut;  // a strategy's stages
+
+  const Variant& variant(const plan::Strategy& strategy) const;
+  const Cut& cut_of(const plan::Strategy& strategy) const;
+
+  recipe::Recipe recipe_;
+  TrainHooks hooks_;
+  PlannedDevices devices_;
+  mutable std::map<std::string, Variant> variants_;  // by what changes the layers
+  // By the strategy: the search asks for a strategy's bytes, for its costs, and for them again.
+  mutable std::map<std::string, Cut> cuts_;
+  mutable std::map<std::string, LayerCosts> costs_;  // of a micro-batch of a variant
+};
+
+}  // namespace trestle::train
