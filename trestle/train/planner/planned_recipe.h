@@ -74,7 +74,7 @@ class PlannedRecipe final : public plan::PlannedModel {
   TrainHooks hooks_;
   PlannedDevices devices_;
   mutable std::map<std::string, Variant> variants_;  // by what changes the layers
-  // By the strategy: the search asks for a strategy's bytes, for its costs, and for them again.
+  // By the strategy. The search needs its bytes, and then its costs once or twice.
   mutable std::map<std::string, Cut> cuts_;
   mutable std::map<std::string, LayerCosts> costs_;  // of a micro-batch of a variant
 };
