@@ -144,9 +144,9 @@ TEST_F(PlanVerb, RefusesRecipesThatCannotBePlanned) {
   EXPECT_THAT(refusal({"plan", "--gpt", billions_39, "--batch", "8"}),
               HasSubstr("--gpt needs --devices"));
   EXPECT_THAT(refusal({"plan", "none.toml"}), HasSubstr("none.toml"));
-  EXPECT_THAT(refusal({"plan", "tiny.toml", "--devices", "7"}),
-              AllOf(HasSubstr("no strategy is legal for 7 devices and a batch of 12"),
-                    HasSubstr("Nearest that have one: 6 and 8 devices")));
+  EXPECT_THAT(refusal({"plan", "tiny.toml", "--devices", "13"}),
+              AllOf(HasSubstr("no strategy is legal for 13 devices and a batch of 12"),
+                    HasSubstr("Nearest that have one: 12 and 14 devices")));
 }
 
 }  // namespace
