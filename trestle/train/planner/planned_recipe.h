@@ -19,7 +19,7 @@ namespace trestle::train {
 struct PlannedDevices {
   Device device;  // each of them: its kind and its budget
   int count = 1;
-  HostTimes times;  // of messages and optimizers on them
+  HostTimes times = {};  // of messages and optimizers on them
 };
 
 // A recipe's model for a search over strategies (plan/search/search.h). Its layers are measured on
