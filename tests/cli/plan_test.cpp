@@ -90,5 +90,64 @@ TEST_F(PlanVerb, RefusesWhatCannotBe) {
       HasSubstr("bad.toml:2: 'name' in [machine] must be a text"));
 }
 
+std::string tiny_recipe(const std::string& model, int shape) {
+  return text("[model]\nname = \"", model,
+              "\"\nwidth = 8\nclasses = 4\n[data]\nname = \"random\"\n",
+              "targets = \"normal\"\ncount = 24\nshape = [", shape, "]\n[train]\nbatch = 12\n",
+              "epochs = 1\nloss = \"mean_squared_error\"\npredict = false\n",
+              "[devices]\nuse = \"virtual:2x64MiB\"\nthreads = 1\n");
+}
+
+// The best plan of each family of strategies is a recipe that trains.
+TEST_F(PlanVerb, PlansARecipeAndWritesOneThatRuns) {
+  write_file(folder_ / "tiny.toml", tiny_recipe("toy", 12));
+  for (const std::string keep : {"data=2", "pipeline=2", "tensor=2"}) {
+    const Finished done =
+        run({"plan", "tiny.toml", "--keep", keep, "--out", "best.toml", "--overwrite", "--json"});
+    ASSERT_EQ(done.code, 0) << done.err;
+    const auto json = nlohmann::json::parse(done.out);
+    EXPECT_TRUE(json["fits"]);
+    EXPECT_EQ(json["devices"], 2);
+    EXPECT_EQ(json["batch"], 12);
+    const bool over_ranks = keep != "pipeline=2";
+    std::vector<std::string> train = {"train", "best.toml", "--quiet"};
+    if (over_ranks) train.insert(train.end(), {"--ranks", "threads:2"});
+    const Finished ran = run(train);
+    EXPECT_EQ(ran.code, 0) << keep << ": " << ran.err;
+  }
+}
+
+TEST_F(PlanVerb, PrintsThePlansOfARecipe) {
+  write_file(folder_ / "tiny.toml", tiny_recipe("mlp", 12));
+  const Finished done = run({"plan", "tiny.toml", "--devices", "4", "--explain", "1"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out, AllOf(HasSubstr("mlp · 4 devices of virtual devices · batch 12"),
+                              HasSubstr("samples/s"), HasSubstr("2 lost: "),
+                              HasSubstr("layers that were measured on this machine")));
+  const Finished small = run({"plan", "tiny.toml", "--memory", "1KiB"});
+  ASSERT_EQ(small.code, 0) << small.err;
+  EXPECT_THAT(small.out, AllOf(HasSubstr("None of "), HasSubstr("least memory: ")));
+}
+
+TEST_F(PlanVerb, RefusesRecipesThatCannotBePlanned) {
+  write_file(folder_ / "tiny.toml", tiny_recipe("two_linears", 12));
+  const auto refusal = [&](const std::vector<std::string>& words) {
+    const Finished refused = run(words);
+    EXPECT_EQ(refused.code, 2) << refused.out;
+    return refused.err;
+  };
+  EXPECT_THAT(refusal({"plan"}), HasSubstr("plan needs a model: a recipe, or a GPT by its sizes"));
+  EXPECT_THAT(refusal({"plan", "tiny.toml", "--gpt", billions_39}),
+              HasSubstr("a recipe or --gpt, not both"));
+  EXPECT_THAT(refusal({"plan", "tiny.toml", "--machine", "a100-8-per-node"}),
+              HasSubstr("--machine has no effect with a recipe"));
+  EXPECT_THAT(refusal({"plan", "--gpt", billions_39, "--batch", "8"}),
+              HasSubstr("--gpt needs --devices"));
+  EXPECT_THAT(refusal({"plan", "none.toml"}), HasSubstr("none.toml"));
+  EXPECT_THAT(refusal({"plan", "tiny.toml", "--devices", "13"}),
+              AllOf(HasSubstr("no strategy is legal for 13 devices and a batch of 12"),
+                    HasSubstr("Nearest that have one: 12 and 14 devices")));
+}
+
 }  // namespace
 }  // namespace trestle

@@ -96,4 +96,22 @@ inline void compare(const MakeNet& make, const Rules& rules, int ranks, const at
   });
 }
 
+inline nn::Layers mlp(std::int64_t middle) {
+  return seeded(5, [&] {
+    using namespace torch::nn;
+    return nn::Layers(Sequential(Linear(6, middle), ReLU(), Linear(middle, 6)));
+  });
+}
+
+// The message of the refusal of a plan; "no error" where it fits.
+inline std::string plan_refusal(const MakeNet& make, const Rules& rules, int ranks = 2) {
+  nn::Layers net = make();
+  const std::string message =
+      refusal_of([&] { tensor_parallel::split(net, TensorRanks::on_paper(0, ranks), rules); });
+  if (message != "no error") {
+    EXPECT_TRUE(nn::slices_of(net.graph()).empty());
+  }
+  return message;
+}
+
 }  // namespace trestle::testing::comparing

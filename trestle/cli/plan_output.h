@@ -6,7 +6,7 @@
 #include "trestle/base/overwrite.h"
 #include "trestle/plan/search/plan_report.h"
 
-// What `trestle plan` prints and draws, of a recipe and of a GPT by its sizes.
+// The output of `trestle plan`, of a recipe and of a GPT by its sizes.
 namespace trestle::cli {
 
 struct PlanOutput {

@@ -21,7 +21,7 @@ struct DataOnPaper {
   std::string synthetic;                      // where they lie if they are synthetic
 };
 
-// Looks at one sample of the recipe's data and at their number. Data that are missing give a sample
+// Reads one sample of the recipe's data, and their number. Data that are missing give a sample
 // of zeros with the usual sizes, where the data set has some. Throws UsageError as train().
 DataOnPaper look_at_data(const recipe::Recipe& recipe, const UserParts& own);
 

@@ -80,9 +80,9 @@ struct CutPrediction {
 
 // Times on one host beside those of the layers. A time of 0 is left out of a prediction.
 struct HostTimes {
-  MessageCost replicas;  // collectives of the ranks that share each batch
-  MessageCost tensor;    // collectives of the ranks that split layers
-  MessageCost stages;    // from one stage to another, where the stages are on ranks of their own
+  MessageCost replicas = {};  // collectives of the ranks that share each batch
+  MessageCost tensor = {};    // collectives of the ranks that split layers
+  MessageCost stages = {};  // from one stage to another, where the stages are on ranks of their own
   double optimizer_seconds_per_byte = 0;  // of trained parameters that a rank steps
 };
 

@@ -20,9 +20,9 @@ namespace trestle::train {
 //   const LayerCosts costs = layers.costs(layers.recipe(), devices);
 class LayersOnPaper {
  public:
-  // `device` is that of the measurement: device_to_measure_on(). Checks the recipe, its weights, the
-  // model and one sample of the data. A precision that is slow on this CPU is reported to `reports`,
-  // if it is not null. Throws UsageError for what train() would refuse.
+  // `device` is that of the measurement: device_to_measure_on(). Checks the recipe, its weights,
+  // the model and one sample of the data. A precision that is slow on this CPU is reported to
+  // `reports`, if it is not null. Throws UsageError for what train() would refuse.
   LayersOnPaper(const recipe::Recipe& recipe, const TrainHooks& hooks, at::Device device,
                 Progress* reports);
   LayersOnPaper(const LayersOnPaper&) = delete;
@@ -33,9 +33,9 @@ class LayersOnPaper {
   const DataOnPaper& data() const { return data_; }
   const nn::Layers& model() const { return model_; }
 
-  // The costs of the layers with the micro-batches of `recipe`, which differs from recipe() in these
-  // and in `schedule`, `recompute`, `balance` and [mesh] but `tensor`. `devices` has one for each
-  // stage.
+  // The costs of the layers with the micro-batches of `recipe`, which differs from recipe() in
+  // these and in `schedule`, `recompute`, `balance` and [mesh] but `tensor`. `devices` has one for
+  // each stage.
   LayerCosts costs(const recipe::Recipe& recipe, const std::vector<Device>& devices) const;
 
  private:

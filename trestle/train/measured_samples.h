@@ -11,8 +11,8 @@
 #include "trestle/comm/message_log.h"
 #include "trestle/nn/layers.h"
 #include "trestle/plan/layer_profile.h"
-#include "trestle/precision/layer_speed.h"
 #include "trestle/precision/autocast.h"
+#include "trestle/precision/layer_speed.h"
 #include "trestle/recipe/recipe.h"
 
 // Inside of the trainer. Not installed.
@@ -22,9 +22,9 @@ namespace trestle::train {
 // (plan/extrapolate.h). A sample is measured once.
 class MeasuredSamples {
  public:
-  // `recipe` and `model` must outlive it. Where `slow` is a precision that this CPU has no
-  // instructions for, layers are measured in bf16, which has the same sizes, and the times of those
-  // with parameters are multiplied. `log` gets the messages of tensor ranks.
+  // `recipe` and `model` must outlive it. Layers of a `slow` fp16 are measured in bf16, which has
+  // the same sizes, and the times of those with parameters are multiplied. `log` gets the messages
+  // of tensor ranks.
   MeasuredSamples(const recipe::Recipe& recipe, const nn::Layers& model, at::Device device,
                   const std::optional<precision::SlowPrecision>& slow,
                   std::shared_ptr<MessageLog> log);

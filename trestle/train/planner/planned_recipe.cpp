@@ -23,7 +23,7 @@ using plan::Strategy;
 // ZeRO's levels as words of 'shard_level' in [mesh].
 constexpr const char* level_words[] = {"none", "optimizer_state", "gradients", "parameters"};
 
-// What the layers of a rank depend on.
+// The layers of a rank depend on these settings.
 std::string key_of(const recipe::Recipe& recipe) {
   return text(recipe.mesh.tensor, recipe.mesh.sequence_parallel ? " sequence" : "", " ",
               join(recipe.pipeline.checkpoint, ","));

@@ -19,7 +19,7 @@ namespace trestle::train {
 struct PlannedDevices {
   Device device;  // each of them: its kind and its budget
   int count = 1;
-  HostTimes times;  // of messages and optimizers on them
+  HostTimes times = {};  // of messages and optimizers on them
 };
 
 // A recipe's model for a search over strategies (plan/search/search.h). Its layers are measured on
@@ -74,7 +74,7 @@ class PlannedRecipe final : public plan::PlannedModel {
   TrainHooks hooks_;
   PlannedDevices devices_;
   mutable std::map<std::string, Variant> variants_;  // by what changes the layers
-  // By the strategy: the search asks for a strategy's bytes, for its costs, and for them again.
+  // By the strategy. The search needs its bytes, and then its costs once or twice.
   mutable std::map<std::string, Cut> cuts_;
   mutable std::map<std::string, LayerCosts> costs_;  // of a micro-batch of a variant
 };
