@@ -517,7 +517,20 @@ extern const at::Tensor input, w1, w2;
 // [trestle/tensor_parallel/linear.h]
 #include <ATen/Functions.h>
 extern const TensorRanks ranks;
-extern const at::Tensor x, up, up_bias, down, bias;
+extern const at::Tensor x, up, up_bias, down, bias, own_columns, own_rows;
+// [trestle/train/layers_on_paper.h]
+extern const recipe::Recipe recipe;
+extern const TrainHooks hooks;
+extern const std::vector<Device> devices;
+// [trestle/train/planner/planned_recipe.h]
+#include "trestle/device/virtual_device.h"
+#include "trestle/plan/search/search.h"
+extern const recipe::Recipe recipe;
+extern const TrainHooks hooks;
+extern const plan::Machine machine;
+// [trestle/cli/background_output.h]
+#include <chrono>
+#include <iostream>
 // [trestle/tensor_parallel/vocabulary_shard.h]
 extern const TensorRanks ranks;
 // [trestle/tensor_parallel/vocabulary_cross_entropy.h]

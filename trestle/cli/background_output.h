@@ -11,7 +11,7 @@ namespace trestle::cli {
 //
 //   const BackgroundOutput output;
 //   std::cout << "words" << std::flush;
-//   while (!output.written_within(std::chrono::seconds(1))) do_something_else();
+//   while (!output.written_within(std::chrono::seconds(1))) std::cerr << "it waits for its reader";
 class BackgroundOutput : private std::streambuf {
  public:
   BackgroundOutput();

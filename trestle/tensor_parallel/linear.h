@@ -48,11 +48,11 @@ at::Tensor column_product(const TensorRanks& ranks, const at::Tensor& x, const a
 at::Tensor row_product(const TensorRanks& ranks, const at::Tensor& x, const at::Tensor& weight,
                        const at::Tensor& bias = {}, const std::optional<TokenShards>& shards = {});
 
-// What column_product() and row_product() do before and after their product, for another product
-// than that with a matrix, such as one with quantised numbers or of several terms:
+// The messages of column_product() and row_product() before and after their product, for another
+// product than that with a matrix, such as one with quantised numbers or of several terms:
 //
-//   at::Tensor h = own_columns(column_input(ranks, x, shards));  // own_columns: your product
-//   at::Tensor y = row_output(ranks, own_term(h), shards);
+//   at::Tensor h = column_input(ranks, x).matmul(own_columns.t());   // your products
+//   at::Tensor y = row_output(ranks, h.matmul(own_rows.t()));
 //
 // column_input() returns x with all its tokens, and adds up the gradients that the ranks' products
 // give it. row_output() adds up the ranks' terms [..., rows], and returns all tokens or this rank's

@@ -9,8 +9,8 @@ namespace trestle::tensor_parallel {
 // A rule of a plan as one line, for recipes and flags: the layer's name, a word for the split, and
 // the options of SplitRule where they are needed:
 //
-//   "net1 columns"
-//   "blocks.*.qkv columns parts=64+64+64 heads=4"
+//   parse_split_rule("net1 columns");
+//   parse_split_rule("blocks.*.qkv columns parts=64+64+64 heads=4");
 //
 // The words are columns, columns_gathered, rows, vocabulary and channels. Throws UsageError that
 // names the wrong word for any other text.

@@ -16,7 +16,7 @@ namespace trestle::train {
 // The layers of a recipe's model as one rank of `tensor` in [mesh] has them, measured on small
 // samples for the costs of any micro-batch.
 //
-//   const LayersOnPaper layers(recipe, hooks);
+//   const LayersOnPaper layers(recipe, hooks, device_to_measure_on(recipe, devices), nullptr);
 //   const LayerCosts costs = layers.costs(layers.recipe(), devices);
 class LayersOnPaper {
  public:

@@ -26,9 +26,9 @@ struct PlannedDevices {
 // small samples, once for each number of tensor ranks, and its steps are those that `--dry-run`
 // predicts.
 //
-//   PlannedRecipe model(recipe, hooks, {.device = virtual_devices(1, 512_MiB)[0], .count = 4});
+//   const PlannedRecipe model(recipe, hooks, {.device = virtual_devices(1, 512_MiB)[0], .count = 4});
 //   const auto found = plan::find_plans(model, machine, {.devices = 4, .batch = model.batch()});
-//   recipe::Recipe best = model.recipe_of(found.best.at(0).strategy);
+//   const recipe::Recipe best = model.recipe_of(found.best.at(0).strategy);
 //
 // Recomputation is that of a recipe's `recompute` for a model of any kind, and `checkpoint` for a
 // transformer, which can recompute its attention alone.
