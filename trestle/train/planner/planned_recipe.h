@@ -26,7 +26,8 @@ struct PlannedDevices {
 // small samples, once for each number of tensor ranks, and its steps are those that `--dry-run`
 // predicts.
 //
-//   const PlannedRecipe model(recipe, hooks, {.device = virtual_devices(1, 512_MiB)[0], .count = 4});
+//   const Device device = virtual_devices(1, 512_MiB)[0];
+//   const PlannedRecipe model(recipe, hooks, {.device = device, .count = 4});
 //   const auto found = plan::find_plans(model, machine, {.devices = 4, .batch = model.batch()});
 //   const recipe::Recipe best = model.recipe_of(found.best.at(0).strategy);
 //
