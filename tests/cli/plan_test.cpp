@@ -92,7 +92,7 @@ TEST_F(PlanVerb, RefusesWhatCannotBe) {
 
 std::string tiny_recipe(const std::string& model, int shape) {
   return text("[model]\nname = \"", model,
-              "\"\nwidth = 8\nclasses = 4\n[data]\nname = \"random\"\n",
+              "\"\nwidth = 8\nclasses = 4\nchannels = 12\n[data]\nname = \"random\"\n",
               "targets = \"normal\"\ncount = 24\nshape = [", shape, "]\n[train]\nbatch = 12\n",
               "epochs = 1\nloss = \"mean_squared_error\"\npredict = false\n",
               "[devices]\nuse = \"virtual:2x64MiB\"\nthreads = 1\n");

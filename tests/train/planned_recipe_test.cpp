@@ -20,7 +20,8 @@ using plan::Strategy;
 
 recipe::Recipe recipe_of_model(const std::string& model, const std::string& more = "") {
   return recipe::parse_recipe(
-      text("[model]\nname = \"", model, "\"\nwidth = 16\nclasses = 4\n[data]\nname = \"random\"\n",
+      text("[model]\nname = \"", model,
+           "\"\nwidth = 16\nclasses = 4\nchannels = 12\n[data]\nname = \"random\"\n",
            "targets = \"normal\"\ncount = 64\nshape = [12]\n[train]\nbatch = 16\nepochs = 1\n",
            "loss = \"mean_squared_error\"\n[devices]\nuse = \"virtual:4x64MiB\"\nthreads = 1\n",
            "[optimizer]\nname = \"adam\"\n", more),
