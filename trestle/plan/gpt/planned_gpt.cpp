@@ -29,7 +29,8 @@ double parameters_of_block(const GptModel& model, int tensor) {
 
 // Ranks may have shards of different sizes: the largest.
 double table_parameters(const GptModel& model, int tensor) {
-  return static_cast<double>((model.vocabulary + tensor - 1) / tensor * model.hidden);
+  const std::int64_t rows = (model.vocabulary + tensor - 1) / tensor;
+  return static_cast<double>(rows * model.hidden);
 }
 
 PublishedForm form_of(const Strategy& strategy, BlockRecompute recompute) {
