@@ -50,7 +50,7 @@ PlannedRecipe::PlannedRecipe(const recipe::Recipe& recipe, const TrainHooks& hoo
 
 PlannedRecipe::~PlannedRecipe() = default;
 
-recipe::Recipe PlannedRecipe::recipe_of(const Strategy& strategy) const {
+recipe::Recipe PlannedRecipe::with_strategy(const Strategy& strategy) const {
   recipe::Recipe recipe = recipe_;
   auto& mesh = recipe.mesh;
   const bool over_ranks = strategy.data > 1 || strategy.tensor > 1;
@@ -78,8 +78,15 @@ recipe::Recipe PlannedRecipe::recipe_of(const Strategy& strategy) const {
   return recipe;
 }
 
+recipe::Recipe PlannedRecipe::recipe_of(const Strategy& strategy) const {
+  const Cut& cut = cut_of(strategy);
+  recipe::Recipe recipe = cut.recipe;
+  if (strategy.pipeline > 1) recipe.pipeline.balance.assign(cut.balance.begin(), cut.balance.end());
+  return recipe;
+}
+
 const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy) const {
-  recipe::Recipe recipe = recipe_of(strategy);
+  recipe::Recipe recipe = with_strategy(strategy);
   recipe.pipeline.schedule = "gpipe";  // which every loss allows; the layers are the same
   recipe.pipeline.micro_batches = 1;
   const auto [found, is_new] = variants_.try_emplace(key_of(recipe));
@@ -98,7 +105,7 @@ const PlannedRecipe::Cut& PlannedRecipe::cut_of(const Strategy& strategy) const 
   const auto [found, is_new] = cuts_.try_emplace(to_string(strategy));
   Cut& cut = found->second;
   if (!is_new) return cut;
-  cut.recipe = recipe_of(strategy);
+  cut.recipe = with_strategy(strategy);
   const std::vector<Device> devices(static_cast<std::size_t>(strategy.pipeline), devices_.device);
   const std::string key = text(key_of(cut.recipe), " ", largest_micro_batch_of(cut.recipe), " of ",
                                micro_batches_of(cut.recipe));
@@ -162,7 +169,7 @@ std::string PlannedRecipe::sources(const plan::Machine& machine) const {
 
 std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) const {
   if (strategy.chunks > 1) return {{"interleaved", "trestle runs no interleaved schedule"}};
-  recipe::Recipe recipe = recipe_of(strategy);
+  recipe::Recipe recipe = with_strategy(strategy);
   recipe.pipeline.schedule = schedules().front();
   try {
     check_training(recipe, hooks_.user_parts);

@@ -39,7 +39,8 @@ class PlannedRecipe final : public plan::PlannedModel {
   PlannedRecipe(const recipe::Recipe& recipe, const TrainHooks& hooks, PlannedDevices devices);
   ~PlannedRecipe() override;
 
-  // The recipe with the strategy in [mesh], [pipeline] and [devices].
+  // The recipe with the strategy in [mesh], [pipeline] and [devices], and with the cut that the
+  // strategy was planned with as its balance.
   recipe::Recipe recipe_of(const plan::Strategy& strategy) const;
 
   std::string name() const override;
@@ -68,6 +69,7 @@ class PlannedRecipe final : public plan::PlannedModel {
   };
   struct Cut;  // a strategy's stages
 
+  recipe::Recipe with_strategy(const plan::Strategy& strategy) const;
   const Variant& variant(const plan::Strategy& strategy) const;
   const Cut& cut_of(const plan::Strategy& strategy) const;
 
