@@ -1,5 +1,7 @@
 #include "trestle/cli/plan_recipe.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 #include <limits>
@@ -67,7 +69,10 @@ int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options)
       recipe, hooks,
       {.device = device,
        .count = request.devices,
-       .times = train::measure_host_times(recipe, std::min(request.devices, 8))});
+       .times = train::measure_host_times(recipe, std::min(request.devices, 8)),
+       .says = [](const std::string& words) {
+         if (isatty(STDERR_FILENO) != 0) std::cerr << words << std::endl;
+       }});
   request.batch = model.batch();
   const plan::Machine machine = machine_of(device);
   const plan::PlanResult result = plan::find_plans(model, machine, request);

@@ -92,6 +92,9 @@ const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy) c
   const auto [found, is_new] = variants_.try_emplace(key_of(recipe));
   Variant& variant = found->second;
   if (!is_new) return variant;
+  if (devices_.says)
+    devices_.says(text("measures the layers of a rank · tensor ", strategy.tensor, " · recompute ",
+                       to_string(strategy.recompute)));
   try {
     variant.layers = std::make_unique<LayersOnPaper>(
         recipe, hooks_, device_to_measure_on(recipe, {devices_.device}), nullptr);

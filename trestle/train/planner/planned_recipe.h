@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,6 +21,8 @@ struct PlannedDevices {
   Device device;  // each of them: its kind and its budget
   int count = 1;
   HostTimes times = {};  // of messages and optimizers on them
+  // Gets a line before each measurement of the layers, which may take long; may be empty.
+  std::function<void(const std::string&)> says = {};
 };
 
 // A recipe's model for a search over strategies (plan/search/search.h). Its layers are measured on
