@@ -11,6 +11,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/fnv1a.h"
+#include "trestle/base/installed.h"
 #include "trestle/base/text.h"
 #include "trestle/base/toml_parser.h"
 #include "trestle/recipe/recipe_fields.h"
@@ -198,12 +199,7 @@ std::filesystem::path file_of(const std::filesystem::path& path) {
 }  // namespace
 
 std::vector<std::filesystem::path> recipe_folders() {
-  std::vector<std::filesystem::path> folders = {".", "recipes"};
-  std::error_code none;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", none);
-  if (program.has_parent_path())
-    folders.push_back((program.parent_path() / TRESTLE_RECIPES).lexically_normal());
-  return folders;
+  return folders_of_installed("recipes", TRESTLE_RECIPES);
 }
 
 Recipe read_recipe(const std::filesystem::path& asked) {

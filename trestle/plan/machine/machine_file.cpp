@@ -9,6 +9,7 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/base/installed.h"
 #include "trestle/base/text.h"
 #include "trestle/base/toml_parser.h"
 #include "trestle/base/units.h"
@@ -438,12 +439,7 @@ std::string to_toml(const Machine& machine) {
 }
 
 std::vector<std::filesystem::path> machine_folders() {
-  std::vector<std::filesystem::path> folders = {".", "machines"};
-  std::error_code none;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", none);
-  if (program.has_parent_path())
-    folders.push_back((program.parent_path() / TRESTLE_MACHINES).lexically_normal());
-  return folders;
+  return folders_of_installed("machines", TRESTLE_MACHINES);
 }
 
 Machine read_machine(const std::filesystem::path& name) {
