@@ -211,6 +211,11 @@ int messages_of_reduction(const recipe::Recipe::Mesh& mesh, Bytes trained, int u
   return static_cast<int>(trained / bucket_of(mesh, trained)) + 1;
 }
 
+double seconds_of(const LayerMessage& message, int ranks, const MessageCost& cost) {
+  return cost.seconds + cost.seconds_per_byte * share_sent(message.kind, ranks) *
+                            static_cast<double>(message.bytes);
+}
+
 void add_communication(const SentBytes& sent, const MessageCost& message, const Messages& messages,
                        simulate::StageCost* cost) {
   const double reduction =

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "trestle/base/traffic.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/simulate/costs.h"
@@ -94,6 +95,8 @@ struct MessageCost {
   double seconds = 0;
   double seconds_per_byte = 0;
 };
+// The seconds of a collective of `ranks` tensor ranks.
+double seconds_of(const LayerMessage& message, int ranks, const MessageCost& cost);
 // The number of messages for a stage.
 struct Messages {
   int gather = 1;  // units

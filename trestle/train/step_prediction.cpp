@@ -234,11 +234,7 @@ void time_tensor_messages(const Pipeline& pipeline, const RunRanks& ranks, simul
   }
   for (std::size_t stage = 0; stage < costs->messages.size(); ++stage)
     simulate::set_message_times(
-        [&](const LayerMessage& message) {
-          return slowest.seconds + slowest.seconds_per_byte *
-                                       share_sent(message.kind, tensor.size()) *
-                                       static_cast<double>(message.bytes);
-        },
+        [&](const LayerMessage& message) { return seconds_of(message, tensor.size(), slowest); },
         &costs->messages[stage], &costs->stages[stage]);
 }
 
