@@ -401,11 +401,7 @@ static void add_times_of_host(const recipe::Recipe& recipe, const LayerCosts& co
   const auto tensor = static_cast<int>(recipe.mesh.tensor);
   for (std::size_t stage = 0; stage < cut->messages.size(); ++stage)
     simulate::set_message_times(
-        [&](const LayerMessage& one) {
-          return times.tensor.seconds + times.tensor.seconds_per_byte *
-                                            share_sent(one.kind, tensor) *
-                                            static_cast<double>(one.bytes);
-        },
+        [&](const LayerMessage& one) { return seconds_of(one, tensor, times.tensor); },
         &cut->messages[stage], &cut->stages[stage]);
   if (stages_apart(recipe.mesh))
     for (simulate::RouteCost& route : cut->routes)
@@ -455,7 +451,12 @@ StepOnPaper step_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
 CutPrediction predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
                           const std::vector<int>& balance, const UserParts& user_parts,
                           const HostTimes& times) {
-  const StepOnPaper paper = step_on_paper(recipe, costs, balance, user_parts, times);
+  return predict_step_on_paper(recipe, costs, balance,
+                               step_on_paper(recipe, costs, balance, user_parts, times));
+}
+
+CutPrediction predict_step_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
+                                    const std::vector<int>& balance, const StepOnPaper& paper) {
   CutPrediction prediction;
   prediction.network = paper.network;
   schedule::Timeline& step = prediction.timeline = simulate::simulate(paper.table, paper.costs);

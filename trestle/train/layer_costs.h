@@ -105,4 +105,8 @@ CutPrediction predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
                           const std::vector<int>& balance, const UserParts& user_parts = {},
                           const HostTimes& times = {});
 
+// The same for a step that step_on_paper() made of this cut.
+CutPrediction predict_step_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
+                                    const std::vector<int>& balance, const StepOnPaper& paper);
+
 }  // namespace trestle::train

@@ -35,6 +35,7 @@ struct PlannedRecipe::Cut {
   recipe::Recipe recipe;
   LayerCosts costs;
   std::vector<int> balance;
+  StepOnPaper step;
 };
 
 PlannedRecipe::PlannedRecipe(const recipe::Recipe& recipe, const TrainHooks& hooks,
@@ -109,7 +110,6 @@ const PlannedRecipe::Cut& PlannedRecipe::cut_of(const Strategy& strategy) const 
   Cut& cut = found->second;
   if (!is_new) return cut;
   cut.recipe = with_strategy(strategy);
-  const std::vector<Device> devices(static_cast<std::size_t>(strategy.pipeline), devices_.device);
   const std::string key = text(key_of(cut.recipe), " ", largest_micro_batch_of(cut.recipe), " of ",
                                micro_batches_of(cut.recipe));
   auto known = costs_.find(key);
@@ -121,13 +121,14 @@ const PlannedRecipe::Cut& PlannedRecipe::cut_of(const Strategy& strategy) const 
   cut.costs.devices.clear();
   for (int stage = 0; stage < strategy.pipeline; ++stage)
     cut.costs.devices.push_back(text(device_name(devices_.device.torch), " ", stage));
-  cut.costs.budgets.assign(devices.size(), devices_.device.budget);
+  cut.costs.budgets.assign(cut.costs.devices.size(), devices_.device.budget);
   cut.costs.sizes.recompute = schedule::parse_recompute(cut.recipe.pipeline.recompute.at(0));
   try {
     cut.balance = plan::balance_within(cut.costs.profile, cut.costs.budgets, cut.costs.sizes);
   } catch (const UsageError&) {  // nothing fits: then what comes nearest
     cut.balance = plan::balance_by_size(cut.costs.profile, strategy.pipeline, cut.costs.sizes);
   }
+  cut.step = step_on_paper(cut.recipe, cut.costs, cut.balance, hooks_.user_parts, devices_.times);
   return cut;
 }
 
@@ -186,15 +187,13 @@ std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) co
 
 std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy, std::int64_t) const {
   const Cut& cut = cut_of(strategy);
-  const UserParts& own = hooks_.user_parts;
-  const StepOnPaper paper = step_on_paper(cut.recipe, cut.costs, cut.balance, own, devices_.times);
   const CutPrediction predicted =
-      predict_cut(cut.recipe, cut.costs, cut.balance, own, devices_.times);
+      predict_step_on_paper(cut.recipe, cut.costs, cut.balance, cut.step);
   std::vector<plan::Ledger> ledgers;
   std::size_t first = 0;
   for (std::size_t stage = 0; stage < cut.balance.size(); ++stage) {
     const std::size_t last = first + static_cast<std::size_t>(cut.balance[stage]);
-    const simulate::StageCost& cost = paper.costs.stages[stage];
+    const simulate::StageCost& cost = cut.step.costs.stages[stage];
     Bytes parameters = 0;
     for (; first < last; ++first) parameters += cut.costs.profile.layers[first].parameters;
     if (strategy.level == 3) parameters /= strategy.data;
@@ -213,13 +212,12 @@ std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy, std::
 
 plan::StrategyCosts PlannedRecipe::costs(const Strategy& strategy, std::int64_t) const {
   const Cut& cut = cut_of(strategy);
-  const UserParts& own = hooks_.user_parts;
-  StepOnPaper paper = step_on_paper(cut.recipe, cut.costs, cut.balance, own, devices_.times);
   HostTimes silent;
   silent.optimizer_seconds_per_byte = devices_.times.optimizer_seconds_per_byte;
-  const StepOnPaper without = step_on_paper(cut.recipe, cut.costs, cut.balance, own, silent);
-  plan::StrategyCosts costs{.costs = std::move(paper.costs)};
-  costs.table = schedule::add_optimizer_steps(std::move(paper.table));
+  const StepOnPaper without =
+      step_on_paper(cut.recipe, cut.costs, cut.balance, hooks_.user_parts, silent);
+  plan::StrategyCosts costs{.costs = cut.step.costs};
+  costs.table = schedule::add_optimizer_steps(cut.step.table);
   const auto run = [&](const simulate::StageCost& cost) {
     return static_cast<double>(cut.costs.sizes.micro_batches) * (cost.forward + cost.backward) +
            cost.unshard + cost.reduce;
