@@ -193,29 +193,26 @@ TEST(SplitAdapters, DropTheInputsThatTheUnsplitModelDrops) {
     }
 }
 
-TEST(SplitAdapters, BesideInt8MatricesEqualThoseOfTheUnsplitModel) {
+void expect_unsplit_beside(FrozenType type, bool head, double tolerance) {
   for (const TransformerConfig& config : {wide_awake(tiny_gpt2()), wide_awake(tiny_llama())})
     for (const int ranks : {2, 4})
       for (const bool sequence : {false, true})
-        expect_unsplit({.config = config,
-                        .options = {.adapters = adapters_for(adapter_targets(config)),
-                                    .frozen_type = FrozenType::Int8},
-                        .ranks = ranks,
-                        .sequence = sequence,
-                        .head = false});
+        expect_unsplit(
+            {.config = config,
+             .options = {.adapters = adapters_for(adapter_targets(config)), .frozen_type = type},
+             .ranks = ranks,
+             .sequence = sequence,
+             .tolerance = tolerance,
+             .head = head});
+}
+
+TEST(SplitAdapters, BesideInt8MatricesEqualThoseOfTheUnsplitModel) {
+  expect_unsplit_beside(FrozenType::Int8, /*head=*/false, 1e-5);
 }
 
 // Products of bf16 matrices are rounded to 8 bits.
 TEST(SplitAdapters, BesideBf16MatricesEqualThoseOfTheUnsplitModel) {
-  for (const TransformerConfig& config : {wide_awake(tiny_gpt2()), wide_awake(tiny_llama())})
-    for (const int ranks : {2, 4})
-      for (const bool sequence : {false, true})
-        expect_unsplit({.config = config,
-                        .options = {.adapters = adapters_for(adapter_targets(config)),
-                                    .frozen_type = FrozenType::BFloat16},
-                        .ranks = ranks,
-                        .sequence = sequence,
-                        .tolerance = 0.05});
+  expect_unsplit_beside(FrozenType::BFloat16, /*head=*/true, 0.05);
 }
 
 // A model that writes text.
