@@ -58,6 +58,26 @@ TEST(Machines, EveryFigureNamesItsSource) {
   EXPECT_EQ(machine.transformer.score_passes.origin, Origin::Simulated);
   EXPECT_EQ(machine.between.bandwidth.value, 100e9);
   EXPECT_FALSE(machine.price_per_hour);
+  ASSERT_TRUE(machine.peak_fp32 && machine.host);
+  EXPECT_EQ(machine.peak_fp32->value, 19.5e12);
+  EXPECT_EQ(machine.host->memory_bandwidth.value, 409.6e9);
+}
+
+// A file may leave out the host, but not a part of it.
+TEST(Machines, HostIsWholeOrMissing) {
+  std::string words = shipped_text();
+  const std::size_t begin = words.find("[host]"), end = words.find("[[all_reduce]]");
+  ASSERT_LT(begin, end);
+  const Machine without = parse_machine(words.replace(begin, end - begin, ""), "my.toml");
+  EXPECT_FALSE(without.host);
+  EXPECT_EQ(to_toml(parse_machine(to_toml(without), "again.toml")), to_toml(without));
+  EXPECT_THAT(refusal_of(changed("memory = { value = \"2TB\"", "memory = { valu = \"2TB\"")),
+              HasSubstr("unknown key 'valu' in 'memory' in [host]"));
+  const std::string figure =
+      "bandwidth = { value = \"1GB/s\", is = \"assumed\", from = \"a guess\" }\n";
+  EXPECT_THAT(refusal_of(to_toml(without) + "\n[host]\n" + figure),
+              AllOf(HasSubstr("'memory_bandwidth' is missing in [host]"),
+                    HasSubstr("'memory' is missing in [host]")));
 }
 
 TEST(Machines, RefuseBadFilesByKeyAndLine) {

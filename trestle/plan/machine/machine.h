@@ -65,19 +65,28 @@ struct LinkFigures {
   Figure latency;    // seconds
 };
 
+// A node's host, which holds what devices offload (Strategy::offload).
+struct HostFigures {
+  Figure bandwidth;         // bytes per second between a device and the host, each way
+  Figure memory_bandwidth;  // of the host's memory, which an update uses; the devices share it
+  Figure memory;            // bytes of the host, for all devices of a node
+};
+
 struct Machine {
   std::string name = {};
   std::string about = {};  // one line
   int devices_per_node = 1;
-  Figure memory;            // bytes of a device
-  Figure reserved;          // bytes of it for the context, communicators and workspaces
-  Figure peak;              // FLOP/s of products in 16 bits
-  Figure memory_bandwidth;  // bytes per second of a device's memory
+  Figure memory;    // bytes of a device
+  Figure reserved;  // bytes of it for the context, communicators and workspaces
+  Figure peak;      // FLOP/s of products in 16 bits
+  std::optional<Figure> peak_fp32 = {};  // FLOP/s of products in fp32
+  Figure memory_bandwidth;               // bytes per second of a device's memory
   TransformerTimes transformer = {};
   LinkFigures inside;                            // a message between two devices of a node
   LinkFigures between;                           // all devices of a node together, to other nodes
   std::vector<CollectiveTable> all_reduce = {};  // in order of ranks
   std::vector<KnownBlock> blocks = {};
+  std::optional<HostFigures> host = {};
   std::optional<Figure> price_per_hour = {};  // of a device, in any currency
 };
 

@@ -26,6 +26,7 @@ struct MachineField {
   Figure& (*of)(Machine&);
   double least, most;
   Unit unit = Unit::Number;
+  bool (*is_set)(const Machine&) = nullptr;  // of a figure that a file may leave out
 
   std::string name() const { return section + "." + key; }
 };
@@ -33,12 +34,21 @@ struct MachineField {
 constexpr double tiny = 1e-12;
 constexpr double huge = 1e30;
 
+template <class T>
+T& made(std::optional<T>& value) {
+  return value ? *value : value.emplace();
+}
+
+bool has_host(const Machine& machine) { return machine.host.has_value(); }
+
 const std::vector<MachineField>& machine_fields() {
   using M = Machine;
   static const std::vector<MachineField> fields = {
       {"device", "memory", [](M& m) -> Figure& { return m.memory; }, 1, 1e18, Unit::Bytes},
       {"device", "reserved", [](M& m) -> Figure& { return m.reserved; }, 0, 1e18, Unit::Bytes},
       {"device", "peak", [](M& m) -> Figure& { return m.peak; }, 1, huge},
+      {"device", "peak_fp32", [](M& m) -> Figure& { return made(m.peak_fp32); }, 1, huge,
+       Unit::Number, [](const M& m) { return m.peak_fp32.has_value(); }},
       {"device", "memory_bandwidth", [](M& m) -> Figure& { return m.memory_bandwidth; }, 1, huge,
        Unit::Bandwidth},
       {"transformer", "matrix_efficiency",
@@ -66,18 +76,16 @@ const std::vector<MachineField>& machine_fields() {
       {"between", "bandwidth", [](M& m) -> Figure& { return m.between.bandwidth; }, 1, huge,
        Unit::Bandwidth},
       {"between", "latency", [](M& m) -> Figure& { return m.between.latency; }, 0, 1e3},
+      {"host", "bandwidth", [](M& m) -> Figure& { return made(m.host).bandwidth; }, 1, huge,
+       Unit::Bandwidth, has_host},
+      {"host", "memory_bandwidth", [](M& m) -> Figure& { return made(m.host).memory_bandwidth; }, 1,
+       huge, Unit::Bandwidth, has_host},
+      {"host", "memory", [](M& m) -> Figure& { return made(m.host).memory; }, 1, 1e18, Unit::Bytes,
+       has_host},
+      {"price", "per_hour", [](M& m) -> Figure& { return made(m.price_per_hour); }, 0, 1e9,
+       Unit::Number, [](const M& m) { return m.price_per_hour.has_value(); }},
   };
   return fields;
-}
-
-Figure& price_of(Machine& machine) {
-  if (!machine.price_per_hour) machine.price_per_hour.emplace();
-  return *machine.price_per_hour;
-}
-
-const MachineField& price_field() {
-  static const MachineField field = {"price", "per_hour", price_of, 0, 1e9};
-  return field;
 }
 
 const std::vector<std::string>& origin_names() {
@@ -103,7 +111,8 @@ class MachineReader {
       }
     }
     for (const MachineField& field : machine_fields())
-      if (std::find(seen_.begin(), seen_.end(), field.name()) == seen_.end())
+      if ((field.is_set == nullptr || field.is_set(machine_)) &&
+          std::find(seen_.begin(), seen_.end(), field.name()) == seen_.end())
         add({}, text("'", field.key, "' is missing in [", field.section, "]"));
     if (problems_.empty()) check_together();
     if (problems_.empty()) return;
@@ -157,20 +166,18 @@ class MachineReader {
 
   void read_section(const std::string& section, const toml::node& node,
                     const toml::source_region& source) {
-    std::vector<std::string> sections = {"machine", "all_reduce", "block", "price"}, keys;
+    std::vector<std::string> sections = {"machine", "all_reduce", "block"}, keys;
     for (const MachineField& field : machine_fields()) {
       sections.push_back(field.section);
       if (field.section == section) keys.push_back(field.key);
     }
-    if (section == "price") keys = {price_field().key};
     if (keys.empty())
       return add(source, text("unknown section [", section, "]", did_you_mean(section, sections)));
     if (!node.is_table())
       return add(source, text("'", section, "' is a section: write [", section, "]"));
     for (const auto& [name, value] : *node.as_table()) {
       const std::string key(name.str());
-      const MachineField* found =
-          section == "price" && key == price_field().key ? &price_field() : nullptr;
+      const MachineField* found = nullptr;
       for (const MachineField& field : machine_fields())
         if (field.section == section && field.key == key) found = &field;
       if (found == nullptr) {
@@ -423,8 +430,8 @@ std::string to_toml(const Machine& machine) {
     out << field.key << " = { value = " << number_toml(figure.value) << ", "
         << origin_toml(figure.origin, figure.from) << " }\n";
   };
-  for (const MachineField& field : machine_fields()) write(field);
-  if (machine.price_per_hour) write(price_field());
+  for (const MachineField& field : machine_fields())
+    if (field.is_set == nullptr || field.is_set(machine)) write(field);
   for (const CollectiveTable& table : machine.all_reduce)
     out << "\n[[all_reduce]]\nranks = " << table.ranks << "\nis = \"" << to_string(table.origin)
         << "\"\nfrom = " << quoted_toml(table.from) << "\nbytes = " << list_toml(table.bytes)
