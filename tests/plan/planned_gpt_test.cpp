@@ -56,7 +56,7 @@ TEST(StateLedger, FormulasAreThePrintedDigits) {
   const double digit[] = {1, 0.1, 0.1, 0.01};
   for (int level = 0; level < 4; ++level) {
     Ledger ledger;
-    set_states(&ledger, 7.5e9, level, 64);
+    set_states(&ledger, 7.5e9, {.level = level, .shards = 64});
     EXPECT_NEAR(ledger.total() / 1e9, printed[level], digit[level] / 2 + 1e-9) << level;
   }
 }
@@ -144,6 +144,32 @@ TEST(GptCut, IsAsGoodAsTheExactOptimum) {
     };
     ASSERT_EQ(std::accumulate(cut.begin(), cut.end(), std::int64_t{0}), layers);
     EXPECT_NEAR(slowest(cut), slowest(balance(each, stages)), 1e-9) << layers << " in " << stages;
+  }
+}
+
+// The first layers of each stage may cost more. Every cut is tried.
+TEST(GptCut, WithDearerFirstLayersIsTheBestOfAllCuts) {
+  Random random(11);
+  for (int i = 0; i < 100; ++i) {
+    const auto layers = static_cast<int>(3 + random.below(10));
+    const EqualLayers costs{.layer = random.uniform(0.1, 2),
+                            .first = random.uniform(0, 3),
+                            .last = random.uniform(0, 5),
+                            .extra_layers = static_cast<int>(random.below(5)),
+                            .extra = random.uniform(0, 2)};
+    const auto slowest = [&](const std::vector<int>& cut) {
+      double most = 0;
+      for (std::size_t s = 0; s < cut.size(); ++s)
+        most = std::max(most,
+                        cut[s] * costs.layer + std::min(cut[s], costs.extra_layers) * costs.extra +
+                            (s == 0 ? costs.first : 0) + (s + 1 == cut.size() ? costs.last : 0));
+      return most;
+    };
+    double best = 1e30;
+    for (int a = 1; a + 2 <= layers; ++a)
+      for (int b = 1; a + b + 1 <= layers; ++b)
+        best = std::min(best, slowest({a, b, layers - a - b}));
+    EXPECT_NEAR(slowest(cut_equal_layers(layers, 3, costs)), best, 1e-9) << layers;
   }
 }
 

@@ -95,7 +95,7 @@ TEST(Search, PinnedDegreesGiveThePublishedRow) {
 TEST(Search, BoundsRejectNoWinner) {
   for (const Goal goal : {Goal::Time, Goal::Memory})
     for (const int devices : {4, 8})
-      for (const std::int64_t batch : {16, 48}) {
+      for (const std::int64_t batch : {8, 12}) {
         PlanRequest request{.devices = devices, .batch = batch, .goal = goal, .top = 3};
         const PlanResult bounded = plans(billions_1, request);
         request.simulate_all = true;
@@ -119,7 +119,9 @@ TEST(Search, BoundsAreBelowTheSimulator) {
   int tried = 0;
   for (const int chunks : {1, 2}) {
     request.kept.chunks = chunks;
-    for (const Strategy& strategy : legal_strategies(model, request, nullptr)) {
+    const auto all = legal_strategies(model, request, nullptr);
+    for (std::size_t i = 0; i < all.size(); i += 11) {
+      const Strategy& strategy = all[i];
       const std::int64_t n = micro_batches_of(strategy, request.batch);
       const StrategyCosts costs = model.costs(strategy, n);
       const double seconds = predict_step(strategy, n, costs).seconds;
@@ -142,9 +144,11 @@ TEST(Search, ListsEachStrategyOnceAndOnlyLegalOnes) {
     EXPECT_TRUE(model.broken_rules(legal[i]).empty());
     for (std::size_t j = 0; j < i; ++j) EXPECT_FALSE(legal[i] == legal[j]);
   }
-  // tensor 1 x pipeline 1 x data 8, micro-batch 1: four levels, three recomputations.
+  // tensor 1 x pipeline 1 x data 8, micro-batch 1: no level, or three levels on 1, 2 or 4 rows,
+  // with and without offload; no recomputation, or two kinds of a quarter, two, three or all.
   EXPECT_EQ(
-      std::count_if(legal.begin(), legal.end(), [](const Strategy& s) { return s.data == 8; }), 12);
+      std::count_if(legal.begin(), legal.end(), [](const Strategy& s) { return s.data == 8; }),
+      (1 + 3 * 3 * 2) * (1 + 2 * 4));
 }
 
 TEST(Search, GoalsRankByTheirOwnNumber) {

@@ -91,11 +91,15 @@ void add_plan(Verb app, const RunOptions& options) {
           "--batch", {1, 1 << 30}, [arguments](std::int64_t n) { arguments->batch = n; },
           "Examples of a step, of all replicas together (default: the recipe's)")
       .type("N");
-  verb.add("--keep", arguments->keep,
-           "Search only strategies with these: tensor=, pipeline=, data=, level= (of ZeRO), "
-           "micro_batch=, recompute=none|selective|all, schedule=, chunks= (of interleaved 1f1b), "
-           "sequence_parallel=yes|no. If tensor, pipeline or data, micro_batch and recompute are "
-           "given, it is one run: 1f1b, level 0 and sequence_parallel=no unless given too")
+  verb.add(
+          "--keep", arguments->keep,
+          "Search only strategies with these: tensor=, pipeline=, data=, level= (of ZeRO), "
+          "replicate= (rows of shards, HSDP), offload=yes|no, micro_batch=, "
+          "recompute=none|selective|all, recompute_layers= (the first blocks of a stage; 0: all), "
+          "recompute_stages= (the first stages; 0: all), schedule=, chunks= (of interleaved 1f1b), "
+          "sequence_parallel=yes|no, precision=own|fp32|bf16|fp16|any (the model's own unless "
+          "given). If tensor, pipeline or data, micro_batch and recompute are given, it is one "
+          "run: 1f1b, level 0 and the plain value of each other key unless given too")
       .type("KEY=VALUE,...");
   verb.add("--goal", arguments->goal,
            "What is best: time, the fastest step (default); memory, the smallest peak; or money, "

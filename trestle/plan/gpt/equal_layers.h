@@ -10,6 +10,9 @@ struct EqualLayers {
   double layer = 1;  // the cost of each, above 0
   double first = 0;  // what the first stage has beside its layers
   double last = 0;   // what the last stage has
+  // The first layers of each stage may cost more: this number of them, each by `extra`.
+  int extra_layers = 0;
+  double extra = 0;
 };
 
 // The layers of each stage, one or more, such that the most expensive stage is as cheap as

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "trestle/base/units.h"
+#include "trestle/plan/search/strategy.h"
 
 namespace trestle::plan {
 
@@ -19,6 +20,7 @@ struct Ledger {
   double gathered = 0;     // parameters of other data ranks, gathered for a layer
   double messages = 0;     // buffers of the pipeline
   double reserved = 0;     // the machine file's
+  double host = 0;         // in the host's memory, and so not in total()
 
   double total() const {
     return parameters + gradients + optimizer + activations + logits + transient + gathered +
@@ -26,10 +28,28 @@ struct Ledger {
   }
 };
 
-// Weights, gradients and Adam's state of `parameters` parameters, when `data` ranks shard them at a
-// level of ZeRO. In mixed precision: 2, 2 and 12 bytes each, so 16 P at level 0, 4 P + 12 P / d at
-// level 1, 2 P + 14 P / d at level 2 and 16 P / d at level 3 (Rajbhandari et al. 2020, table 1).
-void set_states(Ledger* ledger, double parameters, int level, int data);
+// Bytes of one parameter.
+struct ParameterBytes {
+  double weight = 2, gradient = 2, optimizer = 12;
+};
+// 2, 2 and 12 in 16 bits, with an fp32 copy of the weights; 4, 4 and 8 in fp32.
+ParameterBytes parameter_bytes(Precision precision);
+
+struct StateSplit {
+  int level = 0;   // of ZeRO
+  int shards = 1;  // the ranks that shard, Strategy::shards()
+  bool offload = false;
+};
+
+// Weights, gradients and Adam's state of `parameters` parameters, when `shards` ranks shard them at
+// a level of ZeRO. In 16 bits: 16 P at level 0, 4 P + 12 P / d at level 1, 2 P + 14 P / d at level
+// 2 and 16 P / d at level 3 (Rajbhandari et al. 2020, table 1). With `offload` the optimizer's
+// state is in the host's memory, and at level 3 weights and gradients too.
+void set_states(Ledger* ledger, double parameters, const StateSplit& split,
+                const ParameterBytes& bytes = {});
+
+// The first of the largest. `ledgers` has one or more.
+const Ledger& worst_of(const std::vector<Ledger>& ledgers);
 
 struct LedgerLine {
   std::string_view name;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/text.h"
 #include "trestle/plan/search/search.h"
 
@@ -29,6 +30,10 @@ PlanRequest completed(PlanRequest request) {
   kept.level = kept.level.value_or(usual.level);
   kept.schedule = kept.schedule.value_or(usual.schedule);
   kept.sequence_parallel = kept.sequence_parallel.value_or(usual.sequence_parallel);
+  kept.replicate = kept.replicate.value_or(usual.replicate);
+  kept.offload = kept.offload.value_or(usual.offload);
+  kept.recompute_layers = kept.recompute_layers.value_or(usual.recompute_layers);
+  kept.recompute_stages = kept.recompute_stages.value_or(usual.recompute_stages);
   return request;
 }
 
@@ -114,30 +119,134 @@ class Listing {
 
   void add_variants(const Strategy& degrees) {
     const Kept& kept = request_.kept;
-    const std::int64_t n = micro_batches_of(degrees, request_.batch);
     for (const int level : kept_or(kept.level, {0, 1, 2, 3})) {
       if (level > 0 && degrees.data == 1) {
         if (kept.level) refuse("level", text("ZeRO-", level, " needs data ranks, and there is 1"));
         continue;
       }
-      const std::vector<std::string> schedules = kept_or(kept.schedule, model_.schedules());
-      for (const std::string& schedule : schedules) {
-        if (degrees.pipeline == 1 && schedule != schedules.front()) continue;  // the same
-        const int chunks = kept.chunks.value_or(1);
-        if (!legal_chunks(degrees, schedule, chunks, n)) continue;
+      Strategy strategy = degrees;
+      strategy.level = level;
+      for (const int rows : kept_or(kept.replicate, divisors_of(degrees.data))) {
+        if (!legal_rows(strategy, rows)) continue;
+        strategy.replicate = rows;
+        for (const bool offload : kept_or(kept.offload, {false, true})) {
+          strategy.offload = offload;
+          if (offload && !legal_offload(strategy)) continue;
+          add_schedules(strategy);
+        }
+      }
+    }
+  }
+
+  // `strategy` has its degrees and its state.
+  void add_schedules(Strategy strategy) {
+    const Kept& kept = request_.kept;
+    const std::int64_t n = micro_batches_of(strategy, request_.batch);
+    const std::vector<std::string> schedules = kept_or(kept.schedule, model_.schedules());
+    strategy.chunks = kept.chunks.value_or(1);
+    for (const std::string& schedule : schedules) {
+      if (strategy.pipeline == 1 && schedule != schedules.front()) continue;  // the same
+      strategy.schedule = schedule;
+      if (!legal_chunks(strategy, schedule, strategy.chunks, n)) continue;
+      for (const Precision precision : precisions()) {
+        strategy.precision = precision;
+        if (precision != Precision::Own && !legal_by_model(strategy)) continue;
         for (const BlockRecompute recompute : kept_or(kept.recompute, model_.recomputations()))
           for (const bool shards : kept_or(kept.sequence_parallel, {false, true})) {
-            Strategy strategy = degrees;
-            strategy.level = level;
-            strategy.schedule = schedule;
-            strategy.chunks = chunks;
             strategy.recompute = recompute;
             strategy.sequence_parallel = shards;
-            if (shards && !legal_shards(strategy)) continue;
-            legal_.push_back(strategy);
+            if (!shards || legal_shards(strategy)) add_recomputation(strategy);
           }
       }
     }
+  }
+
+  // `strategy` has everything but the parts that it recomputes.
+  void add_recomputation(const Strategy& strategy) {
+    const Kept& kept = request_.kept;
+    std::vector<int> layers = {0}, stages = {0};
+    if (strategy.recompute != BlockRecompute::None) {
+      for (const int part : model_.recompute_layers(strategy)) layers.push_back(part);
+      for (const int part : model_.recompute_stages(strategy)) stages.push_back(part);
+    }
+    for (const int blocks : kept_or(kept.recompute_layers, layers))
+      for (const int first : kept_or(kept.recompute_stages, stages)) {
+        Strategy partial = strategy;
+        partial.recompute_layers = blocks;
+        partial.recompute_stages = first;
+        if (blocks > 0 || first > 0) {
+          const bool given = kept.recompute_layers || kept.recompute_stages;
+          if (given && !legal_part(partial)) continue;
+        }
+        legal_.push_back(partial);
+      }
+  }
+
+  // The precisions to list. Numbers change with the precision: the model's own unless others are
+  // kept.
+  std::vector<Precision> precisions() {
+    const std::vector<Precision> all = model_.precisions();
+    const Kept& kept = request_.kept;
+    std::vector<Precision> listed;
+    for (const Precision precision : all) {
+      const bool own = precision == all.front();
+      if (kept.precision
+              ? *kept.precision == precision || (own && *kept.precision == Precision::Own)
+              : own || kept.any_precision)
+        listed.push_back(own ? Precision::Own : precision);
+    }
+    if (listed.empty())
+      refuse("precision", text("the model has no precision ",
+                               to_string(kept.precision.value_or(all.front())), " here"));
+    return listed;
+  }
+
+  bool legal_rows(const Strategy& strategy, int rows) {
+    if (rows == 1) return true;
+    const Kept& kept = request_.kept;
+    std::string why;
+    if (strategy.level == 0 && kept.level)
+      why = "rows shard state: level 0 has none";
+    else if (strategy.level == 0)
+      return false;
+    else if (strategy.data % rows != 0)
+      why = text(rows, " rows do not divide ", strategy.data, " data ranks");
+    else if (rows == strategy.data)
+      why = text(rows, " rows of ", strategy.data, " data ranks leave one rank in each");
+    if (!why.empty() && kept.replicate) refuse("replicate", why);
+    return why.empty();
+  }
+
+  bool legal_offload(const Strategy& strategy) {
+    const Kept& kept = request_.kept;
+    if (!kept.offload && !model_.offloads()) return false;
+    if (strategy.level > 0) return legal_by_model(strategy);
+    if (kept.offload && kept.level) refuse("offload", "offload moves shards: level 0 has none");
+    return false;
+  }
+
+  bool legal_part(const Strategy& strategy) {
+    if (strategy.recompute == BlockRecompute::None) {
+      if (request_.kept.recompute)
+        refuse("recompute", "a part of what is recomputed: there is none");
+      return false;
+    }
+    if (strategy.recompute_layers >= model_.layers() ||
+        strategy.recompute_stages >= strategy.pipeline) {
+      refuse("recompute", strategy.recompute_stages > 0
+                              ? text(strategy.recompute_stages, " of ",
+                                     counted(strategy.pipeline, "stage"), " are not a part of them")
+                              : text(strategy.recompute_layers, " of ",
+                                     counted(model_.layers(), "layer"), " are not a part of them"));
+      return false;
+    }
+    return legal_by_model(strategy);
+  }
+
+  bool legal_by_model(const Strategy& strategy) {
+    const auto broken = model_.broken_rules(strategy);
+    for (const BrokenRule& rule : broken) refuse(rule.rule, rule.why);
+    return broken.empty();
   }
 
   bool legal_chunks(const Strategy& degrees, const std::string& schedule, int chunks,
@@ -163,9 +272,7 @@ class Listing {
         refuse("sequence_parallel", "token shards need tensor ranks");
       return false;
     }
-    const auto broken = model_.broken_rules(strategy);
-    for (const BrokenRule& rule : broken) refuse(rule.rule, rule.why);
-    return broken.empty();
+    return legal_by_model(strategy);
   }
 
   // The simulator takes seconds for such a table. A larger micro-batch has as small a bubble.

@@ -119,6 +119,7 @@ std::string ledger_text(const Ledger& ledger) {
   std::vector<std::string> parts;
   for (const LedgerLine& line : lines_of(ledger))
     parts.push_back(text(line.name, " ", bytes_text(line.bytes)));
+  if (ledger.host > 0) parts.push_back(text("in the host's memory ", bytes_text(ledger.host)));
   return join(parts, " · ");
 }
 
@@ -198,27 +199,35 @@ void add_nothing_fits(const ReportOf& report, int columns, std::ostringstream& o
               : "least devices: no multiple up to 64 times these fits\n");
 }
 
-Json strategy_json(const Strategy& strategy) {
+Json strategy_json(const PlannedModel& model, const Strategy& strategy) {
+  const Precision precision =
+      strategy.precision == Precision::Own ? model.precisions().front() : strategy.precision;
   return {{"tensor", strategy.tensor},
           {"pipeline", strategy.pipeline},
           {"data", strategy.data},
           {"level", strategy.level},
+          {"replicate", strategy.replicate},
+          {"offload", strategy.offload},
           {"micro_batch", strategy.micro_batch},
           {"recompute", to_string(strategy.recompute)},
+          {"recompute_layers", strategy.recompute_layers},
+          {"recompute_stages", strategy.recompute_stages},
           {"schedule", strategy.schedule},
           {"chunks", strategy.chunks},
-          {"sequence_parallel", strategy.sequence_parallel}};
+          {"sequence_parallel", strategy.sequence_parallel},
+          {"precision", to_string(precision)}};
 }
 
 Json ledger_json(const Ledger& ledger) {
   Json json = {{"stage", ledger.stage}, {"total", whole_bytes(ledger.total())}};
   for (const LedgerLine& line : lines_of(ledger))
     json[std::string(line.name)] = whole_bytes(line.bytes);
+  if (ledger.host > 0) json["host"] = whole_bytes(ledger.host);
   return json;
 }
 
 Json plan_object(const ReportOf& report, const Plan& plan) {
-  Json json = {{"strategy", strategy_json(plan.strategy)},
+  Json json = {{"strategy", strategy_json(report.model, plan.strategy)},
                {"micro_batches", plan.micro_batches},
                {"step_seconds", plan.step.seconds},
                {"step_seconds_from", least_seconds(plan.step.seconds, report.machine)},
@@ -239,7 +248,7 @@ Json plan_object(const ReportOf& report, const Plan& plan) {
 }
 
 Json too_large_json(const ReportOf& report, const TooLarge& large) {
-  Json json = {{"strategy", strategy_json(large.strategy)},
+  Json json = {{"strategy", strategy_json(report.model, large.strategy)},
                {"overshoot_bytes", whole_bytes(large.overshoot)},
                {"least_step_seconds", large.bound},
                {"ledger", ledger_json(large.worst)},
@@ -333,11 +342,11 @@ std::string plan_json(const ReportOf& report) {
                {"fits", !result.best.empty()}};
   if (!result.best.empty()) {
     json["predicted_step_seconds"] = result.best.front().step.seconds;
-    json["strategy"] = strategy_json(result.best.front().strategy);
+    json["strategy"] = strategy_json(report.model, result.best.front().strategy);
   }
   if (result.best.empty() && result.least_memory && result.listed == 1) {
     json["predicted_step_seconds"] = result.least_memory_step.seconds;
-    json["strategy"] = strategy_json(result.least_memory->strategy);
+    json["strategy"] = strategy_json(report.model, result.least_memory->strategy);
   }
   json["plans"] = Json::array();
   for (const Plan& plan : result.best) json["plans"].push_back(plan_object(report, plan));

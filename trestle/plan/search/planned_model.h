@@ -53,13 +53,26 @@ class PlannedModel {
     return {BlockRecompute::None, BlockRecompute::Selective, BlockRecompute::All};
   }
   virtual bool splits_tokens() const { return false; }  // Strategy::sequence_parallel
+  // Strategy::recompute_layers and recompute_stages above 0 to search beside 0, for a strategy with
+  // recomputation; and whether to search Strategy::offload.
+  virtual std::vector<int> recompute_layers(const Strategy&) const { return {}; }
+  virtual std::vector<int> recompute_stages(const Strategy&) const { return {}; }
+  virtual bool offloads() const { return false; }
+  // The types that the model can have. The first one is its own.
+  virtual std::vector<Precision> precisions() const { return {Precision::Bf16}; }
 
-  // The model's own rules that the strategy breaks. search.h has those that hold for any model.
+  // The model's own rules that the strategy breaks. search.h has those that hold for any model. A
+  // search calls it with the degrees alone, and again with each choice that may have rules of its
+  // own: token shards, offload, another precision, partial recomputation.
   virtual std::vector<BrokenRule> broken_rules(const Strategy& strategy) const = 0;
   // One for each stage, in order. The strategy is legal.
   virtual std::vector<Ledger> ledgers(const Strategy& strategy,
                                       std::int64_t micro_batches) const = 0;
   virtual StrategyCosts costs(const Strategy& strategy, std::int64_t micro_batches) const = 0;
+
+  // The first of the largest ledgers. A search calls it for every legal strategy, so a model whose
+  // stages are alike may compute fewer of them.
+  virtual Ledger worst_ledger(const Strategy& strategy, std::int64_t micro_batches) const;
 };
 
 }  // namespace trestle::plan

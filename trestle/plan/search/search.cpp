@@ -29,23 +29,27 @@ struct Candidate {
   Strategy strategy;
   std::int64_t micro_batches = 0;
   Ledger worst;
-  double bound = 0;  // seconds
+  double bound = 0;  // seconds, of one that fits or is printed
 };
 
-Ledger worst_of(const std::vector<Ledger>& ledgers) {
-  return *std::max_element(ledgers.begin(), ledgers.end(),
-                           [](const Ledger& a, const Ledger& b) { return a.total() < b.total(); });
-}
-
-// The number of degrees in which two strategies differ.
+// The number of choices in which two strategies differ.
 int distance(const Strategy& a, const Strategy& b) {
   return (a.tensor != b.tensor) + (a.pipeline != b.pipeline) + (a.data != b.data) +
-         (a.level != b.level) + (a.micro_batch != b.micro_batch) + (a.recompute != b.recompute) +
-         (a.schedule != b.schedule) + (a.sequence_parallel != b.sequence_parallel);
+         (a.level != b.level) + (a.replicate != b.replicate) + (a.offload != b.offload) +
+         (a.micro_batch != b.micro_batch) + (a.recompute != b.recompute) +
+         (a.recompute_layers != b.recompute_layers) + (a.recompute_stages != b.recompute_stages) +
+         (a.schedule != b.schedule) + (a.sequence_parallel != b.sequence_parallel) +
+         (a.precision != b.precision);
 }
 
 auto family_of(const Strategy& strategy) {
   return std::tuple(strategy.tensor > 1, strategy.pipeline > 1, strategy.data > 1, strategy.level);
+}
+
+// FLOP/s of products in the strategy's precision.
+double peak_of(const Machine& machine, const Strategy& strategy) {
+  const bool fp32 = strategy.precision == Precision::Fp32 && machine.peak_fp32;
+  return fp32 ? machine.peak_fp32->value : machine.peak.value;
 }
 
 std::string degrees_of(const PlanRequest& request) {
@@ -106,17 +110,23 @@ class StrategySearch {
     }
     if (legal.empty()) refuse();
     result_.listed = std::ssize(legal);
-    for (const Strategy& strategy : legal) {
+    for (Strategy& strategy : legal) {
       const std::int64_t n = micro_batches_of(strategy, request_.batch);
-      const StrategyCosts costs = model_.costs(strategy, n);
-      Candidate candidate{.strategy = strategy,
-                          .micro_batches = n,
-                          .worst = worst_of(model_.ledgers(strategy, n)),
-                          .bound = least_step_seconds(n, strategy.chunks, costs)};
-      (candidate.worst.total() <= result_.available ? fitting_ : too_large_)
-          .push_back(std::move(candidate));
+      const Ledger worst = model_.worst_ledger(strategy, n);
+      const bool fits = worst.total() <= result_.available;
+      Candidate candidate{
+          .strategy = std::move(strategy), .micro_batches = n, .worst = worst, .bound = 0};
+      if (fits) candidate.bound = bound_of(candidate);
+      (fits ? fitting_ : too_large_).push_back(std::move(candidate));
     }
     result_.fitting = std::ssize(fitting_);
+  }
+
+  double bound_of(const Candidate& candidate) const {
+    const Strategy& strategy = candidate.strategy;
+    constexpr double rounding = 1e-9;  // the simulator adds in another order
+    return (1 - rounding) * least_step_seconds(candidate.micro_batches, strategy.chunks,
+                                               model_.costs(strategy, candidate.micro_batches));
   }
 
   [[noreturn]] void refuse() const {
@@ -176,9 +186,8 @@ class StrategySearch {
               .worst = candidate.worst};
     plan.samples_per_second = static_cast<double>(request_.batch) / plan.step.seconds;
     plan.headroom = result_.available - candidate.worst.total();
-    if (machine_.peak.value > 0)
-      plan.mfu = model_.flops(request_.batch) /
-                 (plan.step.seconds * strategy.devices() * machine_.peak.value);
+    if (const double peak = peak_of(machine_, strategy); peak > 0)
+      plan.mfu = model_.flops(request_.batch) / (plan.step.seconds * strategy.devices() * peak);
     plan.money = plan.step.seconds * price_of_second(strategy);
     return plan;
   }
@@ -212,29 +221,38 @@ class StrategySearch {
                    .worst = candidate.worst,
                    .overshoot = candidate.worst.total() - result_.available,
                    .bound = candidate.bound};
-    std::vector<std::pair<int, const Candidate*>> near;
-    for (const Candidate& other : fitting_)
-      near.emplace_back(distance(candidate.strategy, other.strategy), &other);
+    // The nearest strategy of each family, and then the nearest families.
+    using Near = std::pair<std::pair<int, double>, const Candidate*>;
+    std::map<decltype(family_of(Strategy())), Near> families;
+    for (const Candidate& other : fitting_) {
+      const Near near{{distance(candidate.strategy, other.strategy), other.bound}, &other};
+      const auto [known, is_new] = families.emplace(family_of(other.strategy), near);
+      if (!is_new && near.first < known->second.first) known->second = near;
+    }
+    std::vector<Near> near;
+    for (const auto& [family, nearest] : families) near.push_back(nearest);
     constexpr std::size_t most_changes = 3;
     const auto end =
         near.begin() + static_cast<std::ptrdiff_t>(std::min(most_changes, near.size()));
-    std::partial_sort(near.begin(), end, near.end(), [](const auto& a, const auto& b) {
-      return std::pair(a.first, a.second->bound) < std::pair(b.first, b.second->bound);
-    });
+    std::partial_sort(near.begin(), end, near.end(),
+                      [](const auto& a, const auto& b) { return a.first < b.first; });
     for (auto at = near.begin(); at != end; ++at) large.changes.push_back(simulated(*at->second));
     return large;
   }
 
   void explain_missing() {
-    std::map<decltype(family_of(Strategy())), const Candidate*> families;
-    for (const Candidate& candidate : too_large_) {
-      const Candidate*& smallest = families[family_of(candidate.strategy)];
+    std::map<decltype(family_of(Strategy())), Candidate*> families;
+    for (Candidate& candidate : too_large_) {
+      Candidate*& smallest = families[family_of(candidate.strategy)];
       if (smallest == nullptr || candidate.worst.total() < smallest->worst.total())
         smallest = &candidate;
     }
     for (const Candidate& candidate : fitting_) families.erase(family_of(candidate.strategy));
     std::vector<const Candidate*> missing;
-    for (const auto& [family, candidate] : families) missing.push_back(candidate);
+    for (const auto& [family, candidate] : families) {
+      candidate->bound = bound_of(*candidate);
+      missing.push_back(candidate);
+    }
     std::stable_sort(missing.begin(), missing.end(),
                      [](const auto* a, const auto* b) { return a->bound < b->bound; });
     constexpr std::size_t most_families = 3;
@@ -244,6 +262,7 @@ class StrategySearch {
     const auto least = std::min_element(
         too_large_.begin(), too_large_.end(),
         [](const auto& a, const auto& b) { return a.worst.total() < b.worst.total(); });
+    least->bound = bound_of(*least);
     result_.least_memory = too_large(*least);
     result_.least_memory_step = simulated(*least).step;
     result_.least_devices = devices_that_fit();
@@ -256,8 +275,8 @@ class StrategySearch {
       more.devices = request_.devices * factor;
       if (more.devices > most_devices) break;
       for (const Strategy& strategy : legal_strategies(model_, more, nullptr)) {
-        const auto ledgers = model_.ledgers(strategy, micro_batches_of(strategy, more.batch));
-        if (worst_of(ledgers).total() <= result_.available) return more.devices;
+        const Ledger worst = model_.worst_ledger(strategy, micro_batches_of(strategy, more.batch));
+        if (worst.total() <= result_.available) return more.devices;
       }
     }
     return std::nullopt;

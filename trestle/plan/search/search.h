@@ -45,7 +45,7 @@ struct Plan {
   Ledger worst = {};  // of the stage that needs the most memory
   double samples_per_second = 0;
   double headroom = 0;  // bytes that the worst stage's device has left
-  double mfu = 0;       // flops / (seconds x devices x peak)
+  double mfu = 0;       // flops / (seconds x devices x peak in the strategy's precision)
   double money = 0;     // of a step; 0 without a price
 };
 
@@ -60,9 +60,10 @@ struct RuleCount {
 struct TooLarge {
   Strategy strategy = {};
   Ledger worst = {};
-  double overshoot = 0;            // bytes
-  double bound = 0;                // its least seconds per step
-  std::vector<Plan> changes = {};  // up to three, by the number of degrees that change
+  double overshoot = 0;  // bytes
+  double bound = 0;      // its least seconds per step
+  // Up to three, each of another family, by the number of choices that change.
+  std::vector<Plan> changes = {};
 };
 
 struct PlanResult {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "trestle/base/choose.h"
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/schedule/generate.h"
@@ -20,10 +21,47 @@ constexpr std::array recompute_words = {NamedRecompute{"none", BlockRecompute::N
                                         NamedRecompute{"selective", BlockRecompute::Selective},
                                         NamedRecompute{"all", BlockRecompute::All}};
 
-const std::vector<std::string>& kept_keys() {
-  static const std::vector<std::string> keys = {"tensor",   "pipeline",    "data",
-                                                "level",    "micro_batch", "recompute",
-                                                "schedule", "chunks",      "sequence_parallel"};
+struct NamedPrecision {
+  std::string_view name;
+  Precision precision;
+};
+constexpr std::array precision_words = {
+    NamedPrecision{"own", Precision::Own}, NamedPrecision{"fp32", Precision::Fp32},
+    NamedPrecision{"bf16", Precision::Bf16}, NamedPrecision{"fp16", Precision::Fp16}};
+
+// The keys of --keep whose values are numbers.
+struct NumberKey {
+  std::string name;
+  std::optional<int> Kept::*member;
+  int least;
+};
+const std::vector<NumberKey>& number_keys() {
+  static const std::vector<NumberKey> keys = {{"tensor", &Kept::tensor, 1},
+                                              {"pipeline", &Kept::pipeline, 1},
+                                              {"data", &Kept::data, 1},
+                                              {"level", &Kept::level, 0},
+                                              {"replicate", &Kept::replicate, 1},
+                                              {"micro_batch", &Kept::micro_batch, 1},
+                                              {"recompute_layers", &Kept::recompute_layers, 0},
+                                              {"recompute_stages", &Kept::recompute_stages, 0},
+                                              {"chunks", &Kept::chunks, 1}};
+  return keys;
+}
+
+struct SwitchKey {
+  std::string name;
+  std::optional<bool> Kept::*member;
+};
+const std::vector<SwitchKey>& switch_keys() {
+  static const std::vector<SwitchKey> keys = {{"sequence_parallel", &Kept::sequence_parallel},
+                                              {"offload", &Kept::offload}};
+  return keys;
+}
+
+std::vector<std::string> kept_keys() {
+  std::vector<std::string> keys = {"recompute", "schedule", "precision"};
+  for (const NumberKey& key : number_keys()) keys.push_back(key.name);
+  for (const SwitchKey& key : switch_keys()) keys.push_back(key.name);
   return keys;
 }
 
@@ -38,25 +76,24 @@ int number_of_key(const std::string& key, const std::string& value, int least) {
 }
 
 void set_kept(Kept* kept, const std::string& key, const std::string& value) {
-  if (key == "tensor") kept->tensor = number_of_key(key, value, 1);
-  if (key == "pipeline") kept->pipeline = number_of_key(key, value, 1);
-  if (key == "data") kept->data = number_of_key(key, value, 1);
-  if (key == "micro_batch") kept->micro_batch = number_of_key(key, value, 1);
-  if (key == "chunks") kept->chunks = number_of_key(key, value, 1);
-  if (key == "level") {
-    kept->level = number_of_key(key, value, 0);
-    if (*kept->level > 3)
-      throw UsageError(text("--keep level=", value, ": the levels of ZeRO are 0, 1, 2 and 3"));
+  for (const NumberKey& number : number_keys())
+    if (key == number.name) kept->*number.member = number_of_key(key, value, number.least);
+  if (kept->level > 3)
+    throw UsageError(text("--keep level=", value, ": the levels of ZeRO are 0, 1, 2 and 3"));
+  for (const SwitchKey& flag : switch_keys()) {
+    if (key != flag.name) continue;
+    if (value != "yes" && value != "no")
+      throw UsageError(text("--keep ", key, "=", value, ": write yes or no"));
+    kept->*flag.member = value == "yes";
   }
   if (key == "recompute") kept->recompute = parse_block_recompute(value);
   if (key == "schedule") {
     choose("schedule", value, schedule::known_schedules());
     kept->schedule = value;
   }
-  if (key == "sequence_parallel") {
-    if (value != "yes" && value != "no")
-      throw UsageError(text("--keep sequence_parallel=", value, ": write yes or no"));
-    kept->sequence_parallel = value == "yes";
+  if (key == "precision") {
+    kept->any_precision = value == "any";
+    if (!kept->any_precision) kept->precision = parse_precision(value);
   }
 }
 
@@ -70,6 +107,14 @@ BlockRecompute parse_block_recompute(std::string_view word) {
   return choose("recomputation", word, recompute_words).recompute;
 }
 
+std::string_view to_string(Precision precision) {
+  return precision_words[static_cast<std::size_t>(precision)].name;
+}
+
+Precision parse_precision(std::string_view word) {
+  return choose("precision", word, precision_words).precision;
+}
+
 std::int64_t micro_batches_of(const Strategy& strategy, std::int64_t batch) {
   return batch / (std::int64_t{strategy.data} * strategy.micro_batch);
 }
@@ -79,16 +124,25 @@ std::string to_string(const Strategy& strategy) {
                                     text("pipeline ", strategy.pipeline),
                                     text("data ", strategy.data)};
   if (strategy.level > 0) words.push_back(text("ZeRO-", strategy.level));
+  if (strategy.replicate > 1)
+    words.push_back(text("in ", strategy.replicate, " rows of ", strategy.shards()));
+  if (strategy.offload) words.emplace_back("offload");
   words.push_back(text("micro-batch ", strategy.micro_batch));
   words.push_back(text("recompute ", to_string(strategy.recompute)));
+  if (strategy.recompute_layers > 0)
+    words.back() += text(" in the first ", counted(strategy.recompute_layers, "block"));
+  if (strategy.recompute_stages > 0)
+    words.back() += text(" in the first ", counted(strategy.recompute_stages, "stage"));
   if (strategy.pipeline > 1) words.push_back(strategy.schedule);
   if (strategy.chunks > 1) words.push_back(text("interleaved in ", strategy.chunks));
   if (strategy.sequence_parallel) words.emplace_back("token shards");
+  if (strategy.precision != Precision::Own) words.emplace_back(to_string(strategy.precision));
   return join(words, " · ");
 }
 
 Kept parse_kept(const std::vector<std::string>& words) {
   Kept kept;
+  const std::vector<std::string> keys = kept_keys();
   std::map<std::string, std::string> given;
   for (const std::string& list : words)
     for (const std::string& word : split(list, ',')) {
@@ -99,8 +153,8 @@ Kept parse_kept(const std::vector<std::string>& words) {
                          {.hint = "Write key=value, for example --keep tensor=8,pipeline=2"});
       const std::string value = trim(word.substr(equals + 1));
       bool known = false;
-      for (const std::string& name : kept_keys()) known = known || name == key;
-      if (!known) throw_unknown("key of --keep", key, kept_keys());
+      for (const std::string& name : keys) known = known || name == key;
+      if (!known) throw_unknown("key of --keep", key, keys);
       const auto [before, added] = given.emplace(key, value);
       if (!added && before->second != value)
         throw UsageError(text("--keep gives ", key, " twice: ", before->second, " and ", value),
@@ -116,19 +170,20 @@ bool describes_run(const Kept& kept) {
 
 std::string to_string(const Kept& kept) {
   std::vector<std::string> words;
-  const auto add = [&](const char* key, const auto& value) {
+  const auto add = [&](const std::string& key, const auto& value) {
     if (value) words.push_back(text(key, "=", *value));
   };
-  add("tensor", kept.tensor);
-  add("pipeline", kept.pipeline);
-  add("data", kept.data);
-  add("level", kept.level);
-  add("micro_batch", kept.micro_batch);
-  if (kept.recompute) words.push_back(text("recompute=", to_string(*kept.recompute)));
-  add("schedule", kept.schedule);
-  add("chunks", kept.chunks);
-  if (kept.sequence_parallel)
-    words.push_back(text("sequence_parallel=", *kept.sequence_parallel ? "yes" : "no"));
+  for (const NumberKey& number : number_keys()) {
+    if (number.name == "chunks") add("schedule", kept.schedule);
+    add(number.name, kept.*number.member);
+    if (number.name == "micro_batch" && kept.recompute)
+      words.push_back(text("recompute=", to_string(*kept.recompute)));
+  }
+  for (const SwitchKey& flag : switch_keys())
+    if (kept.*flag.member)
+      words.push_back(text(flag.name, "=", *(kept.*flag.member) ? "yes" : "no"));
+  if (kept.any_precision) words.emplace_back("precision=any");
+  if (kept.precision) words.push_back(text("precision=", to_string(*kept.precision)));
   return join(words, ",");
 }
 

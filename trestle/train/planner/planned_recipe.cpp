@@ -18,6 +18,7 @@ namespace {
 
 using plan::BlockRecompute;
 using plan::BrokenRule;
+using plan::Precision;
 using plan::Strategy;
 
 // ZeRO's levels as words of 'shard_level' in [mesh].
@@ -26,7 +27,7 @@ constexpr const char* level_words[] = {"none", "optimizer_state", "gradients", "
 // The layers of a rank depend on these settings.
 std::string key_of(const recipe::Recipe& recipe) {
   return text(recipe.mesh.tensor, recipe.mesh.sequence_parallel ? " sequence" : "", " ",
-              join(recipe.pipeline.checkpoint, ","));
+              join(recipe.pipeline.checkpoint, ","), " ", recipe.train.precision);
 }
 
 }  // namespace
@@ -61,8 +62,11 @@ recipe::Recipe PlannedRecipe::with_strategy(const Strategy& strategy) const {
                               budget > 0 ? text("x", budget >> 20, "MiB") : std::string());
   }
   mesh.pipeline = over_ranks ? strategy.pipeline : 0;
-  (strategy.level == 0 ? mesh.replicate : mesh.shard) = strategy.data;
-  if (strategy.level > 0 && strategy.data > 1) mesh.shard_level = level_words[strategy.level];
+  mesh.shard = strategy.shards();
+  mesh.replicate = strategy.data / strategy.shards();
+  if (mesh.shard > 1) mesh.shard_level = level_words[strategy.level];
+  mesh.offload = strategy.offload;
+  if (strategy.precision != Precision::Own) recipe.train.precision = to_string(strategy.precision);
   mesh.tensor = strategy.tensor;
   mesh.sequence_parallel = strategy.sequence_parallel;
   auto& pipeline = recipe.pipeline;
@@ -74,7 +78,10 @@ recipe::Recipe PlannedRecipe::with_strategy(const Strategy& strategy) const {
     if (strategy.recompute == BlockRecompute::Selective) pipeline.checkpoint = {"attention"};
     if (strategy.recompute == BlockRecompute::All) pipeline.checkpoint = {"blocks"};
   } else if (strategy.recompute == BlockRecompute::All) {
-    pipeline.recompute = {"always"};
+    const bool partial = strategy.recompute_stages > 0;
+    pipeline.recompute.assign(static_cast<std::size_t>(partial ? strategy.recompute_stages : 1),
+                              "always");
+    if (partial) pipeline.recompute.resize(static_cast<std::size_t>(strategy.pipeline), "never");
   }
   return recipe;
 }
@@ -160,6 +167,21 @@ std::vector<BlockRecompute> PlannedRecipe::recomputations() const {
   return {BlockRecompute::None, BlockRecompute::Selective, BlockRecompute::All};
 }
 
+// A transformer's blocks are recomputed by 'checkpoint', which has no list for the stages.
+std::vector<int> PlannedRecipe::recompute_stages(const Strategy& strategy) const {
+  std::vector<int> stages;
+  if (!is_transformer(recipe_))
+    for (int first = 1; first < strategy.pipeline; ++first) stages.push_back(first);
+  return stages;
+}
+
+std::vector<Precision> PlannedRecipe::precisions() const {
+  std::vector<Precision> all = {plan::parse_precision(recipe_.train.precision)};
+  for (const Precision other : {Precision::Fp32, Precision::Bf16, Precision::Fp16})
+    if (other != all.front()) all.push_back(other);
+  return all;
+}
+
 // Their layers would be measured once more for each number of ranks.
 bool PlannedRecipe::splits_tokens() const { return false; }
 
@@ -173,6 +195,12 @@ std::string PlannedRecipe::sources(const plan::Machine& machine) const {
 
 std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) const {
   if (strategy.chunks > 1) return {{"interleaved", "trestle runs no interleaved schedule"}};
+  if (strategy.recompute_layers > 0)
+    return {{"recompute", "a recipe recomputes whole stages: give recompute_stages"}};
+  if (strategy.recompute_stages > 0 && is_transformer(recipe_))
+    return {{"recompute", "a transformer's recipe recomputes its blocks in every stage"}};
+  if (strategy.offload && devices_.device.torch.is_cpu())
+    return {{"offload", "the memory of the recipe's devices is the host's"}};
   recipe::Recipe recipe = with_strategy(strategy);
   recipe.pipeline.schedule = schedules().front();
   try {
@@ -181,7 +209,8 @@ std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) co
     return {{"recipe", error.what()}};
   }
   const Variant& found = variant(strategy);
-  if (found.layers == nullptr) return {{"tensor", found.refusal}};
+  if (found.layers == nullptr)
+    return {{strategy.precision == Precision::Own ? "tensor" : "precision", found.refusal}};
   return {};
 }
 
@@ -196,7 +225,10 @@ std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy, std::
     const simulate::StageCost& cost = cut.step.costs.stages[stage];
     Bytes parameters = 0;
     for (; first < last; ++first) parameters += cut.costs.profile.layers[first].parameters;
-    if (strategy.level == 3) parameters /= strategy.data;
+    if (strategy.level == 3) parameters /= strategy.shards();
+    const int offloaded = cut.costs.sizes.optimizer_states + (strategy.level == 3 ? 2 : 0);
+    const Bytes share = strategy.level == 3 ? parameters : parameters / strategy.shards();
+    if (strategy.offload && strategy.level == 3) parameters = 0;
     const Bytes states = std::max<Bytes>(cost.persistent - parameters, 0);
     const auto peak = static_cast<double>(predicted.timeline.device_peak_bytes.at(stage));
     plan::Ledger ledger{.stage = static_cast<int>(stage)};
@@ -205,6 +237,7 @@ std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy, std::
     ledger.gradients = static_cast<double>(cost.gradients);
     ledger.activations =
         std::max(0.0, peak - ledger.parameters - ledger.optimizer - ledger.gradients);
+    if (strategy.offload) ledger.host = static_cast<double>(offloaded * share);
     ledgers.push_back(ledger);
   }
   return ledgers;

@@ -55,6 +55,8 @@ class PlannedRecipe final : public plan::PlannedModel {
   std::vector<std::string> schedules() const override;
   std::vector<plan::BlockRecompute> recomputations() const override;
   bool splits_tokens() const override;
+  std::vector<int> recompute_stages(const plan::Strategy& strategy) const override;
+  std::vector<plan::Precision> precisions() const override;
   std::vector<plan::BrokenRule> broken_rules(const plan::Strategy& strategy) const override;
   // The bytes beyond parameters, gradients and the optimizer's state stand under activations.
   std::vector<plan::Ledger> ledgers(const plan::Strategy& strategy,
