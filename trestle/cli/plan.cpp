@@ -1,6 +1,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trestle/base/error.h"
@@ -9,6 +10,9 @@
 #include "trestle/cli/plan_output.h"
 #include "trestle/cli/plan_recipe.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/plan/conv/conv_models.h"
+#include "trestle/plan/conv/planned_layers.h"
+#include "trestle/plan/gpt/known_models.h"
 #include "trestle/plan/gpt/planned_gpt.h"
 
 namespace trestle::cli {
@@ -16,7 +20,8 @@ namespace trestle::cli {
 namespace {
 
 struct PlanArguments {
-  std::string recipe, gpt, machine = "a100-8-per-node", goal = "time", memory, out;
+  std::string recipe, machine = "a100-8-per-node", goal = "time", memory, out;
+  std::string gpt, llama, model, unet, resnet101;  // a model by its sizes
   std::vector<std::string> keep;
   std::int64_t devices = 0, batch = 0, top = 5;
   PlanOutput output;
@@ -33,29 +38,64 @@ plan::PlanRequest request_of(const PlanArguments& arguments) {
   return request;
 }
 
-int plan_gpt(const PlanArguments& arguments) {
+// The flags that give a model by its sizes, and their values.
+std::vector<std::pair<std::string, std::string>> sizes_given(const PlanArguments& arguments) {
+  std::vector<std::pair<std::string, std::string>> given;
+  for (const auto& [flag, value] : {std::pair("--gpt", &arguments.gpt),
+                                    {"--llama", &arguments.llama},
+                                    {"--model", &arguments.model},
+                                    {"--unet", &arguments.unet},
+                                    {"--resnet101", &arguments.resnet101}})
+    if (!value->empty()) given.emplace_back(flag, *value);
+  return given;
+}
+
+std::unique_ptr<plan::PlannedModel> model_by_sizes(const std::string& flag,
+                                                   const std::string& sizes,
+                                                   const plan::Machine& machine) {
+  if (flag == "--unet")
+    return std::make_unique<plan::PlannedLayers>(plan::parse_unet(sizes), machine);
+  if (flag == "--resnet101")
+    return std::make_unique<plan::PlannedLayers>(plan::parse_resnet101(sizes), machine);
+  return std::make_unique<plan::PlannedGpt>(flag == "--gpt"     ? plan::parse_gpt(sizes)
+                                            : flag == "--llama" ? plan::parse_llama(sizes)
+                                                                : plan::parse_known_model(sizes),
+                                            machine);
+}
+
+int plan_by_sizes(const PlanArguments& arguments, const std::string& flag,
+                  const std::string& sizes) {
   if (arguments.devices == 0 || arguments.batch == 0)
-    throw UsageError(text("--gpt needs ", arguments.devices == 0 ? "--devices" : "--batch"),
+    throw UsageError(text(flag, " needs ", arguments.devices == 0 ? "--devices" : "--batch"),
                      {.hint = "For example: trestle plan --gpt layers=24,hidden=2048,heads=16,"
                               "sequence=1024,vocabulary=51200 --devices 8 --batch 64."});
-  const plan::GptModel gpt = plan::parse_gpt(arguments.gpt);
   const plan::Machine machine = plan::read_machine(arguments.machine);
+  const auto model = model_by_sizes(flag, sizes, machine);
   const plan::PlanRequest request = request_of(arguments);
-  const plan::PlannedGpt model(gpt, machine);
-  const plan::PlanResult result = plan::find_plans(model, machine, request);
-  print_plan({model, machine, request, result}, arguments.output);
+  const plan::PlanResult result = plan::find_plans(*model, machine, request);
+  print_plan({*model, machine, request, result}, arguments.output);
   return 0;
+}
+
+std::string known_names() {
+  std::vector<std::string> names;
+  for (const plan::KnownModel& known : plan::known_models()) names.emplace_back(known.name);
+  return join(names, ", ");
 }
 
 int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOptions& options) {
   check_plan_output(arguments.output);
-  if (arguments.recipe.empty() == arguments.gpt.empty())
-    throw UsageError(arguments.gpt.empty() ? "plan needs a model: a recipe, or a GPT by its sizes"
-                                           : "plan takes a recipe or --gpt, not both",
+  const auto sizes = sizes_given(arguments);
+  if (sizes.empty() && arguments.recipe.empty())
+    throw UsageError("plan needs a model: a recipe, or a model by its sizes",
                      {.hint = "For example: trestle plan recipes/unet_quick.toml --devices 4."});
-  if (!arguments.gpt.empty()) {
-    refuse_without_effect(verb, {"--out"}, "with --gpt");
-    return plan_gpt(arguments);
+  if (sizes.size() + (arguments.recipe.empty() ? 0 : 1) > 1)
+    throw UsageError(arguments.recipe.empty()
+                         ? text("plan takes one of ", sizes[0].first, " and ", sizes[1].first)
+                         : text("plan takes a recipe or ", sizes[0].first, ", not both"));
+  if (!sizes.empty()) {
+    refuse_without_effect(verb, {"--out"}, "with " + sizes[0].first);
+    return plan_by_sizes(arguments, sizes[0].first, sizes[0].second);
   }
   refuse_without_effect(verb, {"--machine"}, "with a recipe, whose layers are measured here");
   need_file(arguments.recipe, "RECIPE");
@@ -77,9 +117,23 @@ void add_plan(Verb app, const RunOptions& options) {
            "A recipe: its layers are measured here, and its strategies are simulated")
       .type("RECIPE");
   verb.add("--gpt", arguments->gpt,
-           "A GPT by its sizes: layers=,hidden=,heads=,sequence=,vocabulary=, and tied=no for a "
-           "head with a table of its own; nothing is measured")
+           "A GPT by its sizes: layers=,hidden=,heads=,sequence=,vocabulary=. Optional: tied=no "
+           "for a head with a table of its own, attention=flash, kv_heads=, feed_forward=. Nothing "
+           "is measured")
       .type("SIZES");
+  verb.add("--llama", arguments->llama,
+           "A model in the manner of Llama: layers=,hidden=,heads=,feed_forward=,sequence=,"
+           "vocabulary=. Optional: kv_heads=, tied=yes")
+      .type("SIZES");
+  verb.add("--model", arguments->model,
+           text("A well-known model, and sizes that differ: llama-3-8b,sequence=4096. One of ",
+                known_names()))
+      .type("NAME");
+  verb.add("--unet", arguments->unet,
+           "A U-Net by its sizes, all optional: depth=,convolutions= (of a level),base= "
+           "(channels),image=,input_channels=,output_channels=")
+      .type("SIZES");
+  verb.add("--resnet101", arguments->resnet101, "ResNet-101: image=224,classes=1000").type("SIZES");
   verb.add("--machine", arguments->machine,
            "A machine's figures: a name in machines/ or a TOML file (default: a100-8-per-node)")
       .type("MACHINE");
@@ -131,7 +185,10 @@ void add_plan(Verb app, const RunOptions& options) {
                 "--devices 512 --batch 1536 --keep "
                 "tensor=8,pipeline=2,micro_batch=4,recompute=all --json",
                 "trestle plan --gpt layers=32,hidden=4096,heads=32,sequence=2048,vocabulary=32000 "
-                "--devices 8 --batch 64 --memory 24GiB"}) +
+                "--devices 8 --batch 64 --memory 24GiB",
+                "trestle plan --model llama-2-7b --machine rtx4090-4-per-node --devices 8 "
+                "--batch 64",
+                "trestle plan --unet image=192 --machine p40-8-per-node --devices 4 --batch 512"}) +
       "\nNo step runs: times are simulated, from measured layers of a recipe or from the machine's "
       "figures. See docs/plan.md.\n" +
       exit_codes());

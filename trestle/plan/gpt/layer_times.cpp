@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "trestle/plan/gpt/gpt_block.h"
+
 namespace trestle::plan {
 namespace {
 
@@ -18,8 +20,9 @@ double product_rate(const Machine& machine) {
   return machine.transformer.matrix_efficiency.value * machine.peak.value;
 }
 
-// All passes of a block over its scores.
-double score_seconds(const Sizes& n, const Machine& machine) {
+// All passes of a block over its scores. Flash attention stores none.
+double score_seconds(const GptModel& model, const Sizes& n, const Machine& machine) {
+  if (model.flash) return 0;
   return machine.transformer.score_passes.value * 2 * n.b * n.s * n.s * n.a / n.t /
          machine.memory_bandwidth.value;
 }
@@ -27,16 +30,31 @@ double score_seconds(const Sizes& n, const Machine& machine) {
 double message_of_tensor_group(const Sizes& n, const Machine& machine) {
   const int ranks = static_cast<int>(n.t);
   if (ranks == 1) return 0;
-  return all_reduce_seconds(machine, 2 * n.b * n.s * n.h,
-                            {.ranks = ranks, .per_node = machine.devices_per_node});
+  const double hidden = machine.hidden_tensor ? machine.hidden_tensor->value : 0;
+  return (1 - hidden) * all_reduce_seconds(machine, 2 * n.b * n.s * n.h,
+                                           {.ranks = ranks, .per_node = machine.devices_per_node});
+}
+
+// In forward and backward: six in the forward, nine with a gated MLP and separate matrices for
+// queries, keys and values, and each twice more in the backward.
+double products_of(const GptModel& model) {
+  return model.family == GptModel::Family::Llama ? 27 : 18;
+}
+
+// The bytes that a block writes for its backward, without scores, in units of s b h.
+double bytes_of_token(const GptModel& model, LayerSplit split, const Sizes& n) {
+  split.recompute = BlockRecompute::None;
+  if (model.flash) return activation_bytes(model, split) / (n.s * n.b * n.h);
+  return split.sequence_parallel ? 34 / n.t : 10 + 24 / n.t;
 }
 
 const KnownBlock* known_block(const GptModel& model, const LayerSplit& split,
                               const Machine& machine) {
   for (const KnownBlock& block : machine.blocks)
-    if (block.hidden == model.hidden && block.heads == model.heads &&
-        block.sequence == model.sequence && block.micro_batch == split.micro_batch &&
-        block.tensor == split.tensor && !split.sequence_parallel)
+    if (model.is_plain() && !model.flash && block.hidden == model.hidden &&
+        block.heads == model.heads && block.sequence == model.sequence &&
+        block.micro_batch == split.micro_batch && block.tensor == split.tensor &&
+        !split.sequence_parallel)
       return &block;
   return nullptr;
 }
@@ -47,13 +65,12 @@ double block_compute(const GptModel& model, const LayerSplit& split, const Machi
   if (const KnownBlock* known = known_block(model, split, machine)) return known->seconds;
   const Sizes n = sizes_of(model, split);
   const TransformerTimes& times = machine.transformer;
-  const double flops = 3 * (24 * n.b * n.s * n.h * n.h + 4 * n.b * n.s * n.s * n.h) / n.t;
-  constexpr double products = 18;  // six in the forward, each twice more in the backward
-  const double multiply = (flops + products * times.product_cost.value) / product_rate(machine);
-  const double bytes_of_token = split.sequence_parallel ? 34 / n.t : 10 + 24 / n.t;
-  const double memory = score_seconds(n, machine) + times.activation_passes.value * bytes_of_token *
-                                                        n.s * n.b * n.h /
-                                                        machine.memory_bandwidth.value;
+  const double flops = 3 * (matrix_flops(model) * n.b * n.s + 4 * n.b * n.s * n.s * n.h) / n.t;
+  const double multiply =
+      (flops + products_of(model) * times.product_cost.value) / product_rate(machine);
+  const double memory = score_seconds(model, n, machine) +
+                        times.activation_passes.value * bytes_of_token(model, split, n) * n.s *
+                            n.b * n.h / machine.memory_bandwidth.value;
   const double floor = times.layer_floor.value + (split.tensor > 1 ? times.tensor_floor.value : 0);
   return std::pow(std::pow(multiply + memory, 4) + std::pow(floor, 4), 0.25);
 }
@@ -72,7 +89,7 @@ PassSeconds block_seconds(const GptModel& model, const LayerSplit& split, const 
   } else if (split.recompute == BlockRecompute::Selective) {
     const double flops = 4 * n.b * n.s * n.s * n.h / n.t;
     pass.backward += (flops + 2 * machine.transformer.product_cost.value) / product_rate(machine) +
-                     score_seconds(n, machine) / 3;
+                     score_seconds(model, n, machine) / 3;
   }
   return pass;
 }

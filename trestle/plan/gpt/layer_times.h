@@ -34,6 +34,11 @@ struct PassSeconds {
 // recomputed repeat the forward in the backward. Selective recomputation repeats the two products
 // of attention and a third of its reads and writes of scores. On token shards the bytes are
 // 34 / t s b h, and gathers and scatters move the bytes of the all-reduces.
+//
+// Models other than published GPT have the FLOPs of their own matrices (gpt_model.h); those like
+// Llama have 27 products. With flash attention scores take no time, and the bytes of
+// the other passes are those of kept_by_block() (transformer_memory.h). Machine::hidden_tensor is
+// the share of the messages that is hidden behind computation.
 PassSeconds block_seconds(const GptModel& model, const LayerSplit& split, const Machine& machine);
 
 // The compute of a block in forward and backward without recomputation: the first line's first

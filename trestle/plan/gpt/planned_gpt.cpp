@@ -9,8 +9,9 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/plan/gpt/equal_layers.h"
+#include "trestle/plan/gpt/gpt_block.h"
+#include "trestle/plan/gpt/known_models.h"
 #include "trestle/plan/gpt/layer_times.h"
-#include "trestle/plan/transformer_memory.h"
 
 namespace trestle::plan {
 namespace {
@@ -42,41 +43,6 @@ Machine machine_in_fp32(Machine machine) {
   return machine;
 }
 
-// Those of a block on one tensor rank: matrices and their first biases are split, norms and the
-// other biases are whole.
-double parameters_of_block(const GptModel& model, int tensor) {
-  const auto h = static_cast<double>(model.hidden);
-  return (12 * h * h + 7 * h) / tensor + 6 * h;
-}
-
-// Ranks may have shards of different sizes: the largest.
-double table_parameters(const GptModel& model, int tensor) {
-  const std::int64_t rows = (model.vocabulary + tensor - 1) / tensor;
-  return static_cast<double>(rows * model.hidden);
-}
-
-PublishedForm form_of(const Strategy& strategy, BlockRecompute recompute) {
-  using Form = PublishedForm;
-  const bool shards = strategy.sequence_parallel;
-  switch (recompute) {
-    case BlockRecompute::None:
-      return shards ? Form::TensorSequence : Form::Tensor;
-    case BlockRecompute::Selective:
-      return shards ? Form::TensorSequenceSelective : Form::TensorSelective;
-    case BlockRecompute::All:
-      break;
-  }
-  return shards ? Form::WholeSplit : Form::Whole;
-}
-
-PublishedSizes published_sizes(const GptModel& model, const Strategy& strategy) {
-  return {.tokens = static_cast<double>(model.sequence),
-          .batch = static_cast<double>(strategy.micro_batch),
-          .width = static_cast<double>(model.hidden),
-          .heads = static_cast<double>(model.heads),
-          .tensor = static_cast<double>(strategy.tensor)};
-}
-
 // The bytes that blocks keep of one micro-batch.
 struct KeptBytes {
   double whole = 0;       // of a block that is not recomputed
@@ -90,9 +56,8 @@ struct KeptBytes {
 };
 
 KeptBytes kept_bytes(const GptModel& model, const Strategy& strategy) {
-  const auto sizes = published_sizes(model, strategy);
   const auto bytes = [&](BlockRecompute recompute) {
-    return size_of(strategy) * published_activation_bytes(form_of(strategy, recompute), sizes);
+    return size_of(strategy) * activation_bytes(model, split_of(strategy, recompute));
   };
   return {.whole = bytes(BlockRecompute::None), .recomputed = bytes(strategy.recompute)};
 }
@@ -136,7 +101,7 @@ double row_seconds(const Strategy& strategy, const Machine& machine, double para
                             place_of_row_group(strategy, machine));
 }
 
-// The data group's messages of one stage. None of them is hidden behind computation.
+// The data group's messages of one stage, none of them hidden behind computation.
 DataTimes data_times(const Strategy& strategy, const Machine& machine, int layers,
                      const StageParameters& stage) {
   const double parameters = stage.all;
@@ -178,6 +143,12 @@ double update_seconds(const Strategy& strategy, const Machine& machine, const Ma
                                                  in_precision.host->bandwidth.value
                                            : 0;
   return bytes * machine.devices_per_node / machine.host->memory_bandwidth.value + copies;
+}
+
+// The seconds of messages that are left when a share of them runs behind computation.
+double exposed(double seconds, double computed, const Machine& machine) {
+  const double share = machine.hidden_data ? machine.hidden_data->value : 0;
+  return seconds - std::min(share * seconds, computed);
 }
 
 }  // namespace
@@ -237,11 +208,14 @@ std::vector<int> layers_of_stages(const GptModel& model, const Strategy& strateg
 
 std::vector<double> parameters_of_stages(const GptModel& model, const Strategy& strategy,
                                          const std::vector<int>& layers) {
-  const double block = parameters_of_block(model, strategy.tensor);
+  const double block = block_parameters(model, strategy.tensor);
   const double table = table_parameters(model, strategy.tensor);
   std::vector<double> parameters;
   for (const int count : layers) parameters.push_back(count * block);
-  parameters.front() += table + static_cast<double>(model.sequence * model.hidden);
+  const bool llama = model.family == GptModel::Family::Llama;
+  parameters.front() +=
+      table + (llama ? 0 : static_cast<double>(model.sequence * model.hidden));  // positions
+  if (llama) parameters.back() += static_cast<double>(model.hidden);             // the last norm
   if (!model.tied_head || layers.size() > 1) parameters.back() += table;
   return parameters;
 }
@@ -286,9 +260,7 @@ double PlannedGpt::flops(std::int64_t batch) const {
   return model_flops(model_, static_cast<double>(batch));
 }
 
-std::string PlannedGpt::flops_formula() const {
-  return "72 B L s h^2 (1 + s / (6 h) + V / (12 L h))";
-}
+std::string PlannedGpt::flops_formula() const { return plan::flops_formula(model_); }
 
 std::string PlannedGpt::sources(const Machine& machine) const {
   return text(
@@ -299,9 +271,18 @@ std::string PlannedGpt::sources(const Machine& machine) const {
       ". MFU is ", flops_formula(), " over step x devices x peak.");
 }
 
+std::string PlannedGpt::name() const {
+  const std::string_view known = name_of(model_);
+  return known.empty() ? describe(model_) : text(known, " · ", describe(model_));
+}
+
 std::vector<BrokenRule> PlannedGpt::broken_rules(const Strategy& strategy) const {
   std::vector<BrokenRule> broken;
   const int t = strategy.tensor;
+  const std::int64_t keys = model_.heads_of_keys();
+  if (model_.heads % t == 0 && keys % t != 0 && t % keys != 0)
+    broken.push_back({"heads of keys", text(t, " tensor ranks neither divide ", keys,
+                                            " heads of keys and values, nor are a multiple")});
   if (model_.heads % t != 0)
     broken.push_back(
         {"heads", text(model_.heads, " heads do not divide over ", t, " tensor ranks")});
@@ -343,7 +324,7 @@ const PlannedGpt::Layout& PlannedGpt::layout_of(const Strategy& strategy) const 
   const LayerSplit split = split_of(strategy, strategy.recompute);
   layout.layers = layers_of_stages(model_, strategy, machine);
   layout.parameters = parameters_of_stages(model_, strategy, layout.layers);
-  layout.block_parameters = parameters_of_block(model_, strategy.tensor);
+  layout.block_parameters = block_parameters(model_, strategy.tensor);
   layout.kept = kept_bytes(model_, strategy);
   layout.recomputed = block_seconds(model_, split, machine);
   layout.whole = block_seconds(model_, split_of(strategy, BlockRecompute::None), machine);
@@ -443,8 +424,12 @@ StrategyCosts PlannedGpt::costs(const Strategy& strategy, std::int64_t micro_bat
     if (s == 0) add(layout.embedding);
     if (s + 1 == layers.size()) add(layout.head);
     const double parameters = layout.parameters[s];
-    const DataTimes data = data_times(strategy, machine, layers[s],
-                                      {.all = parameters, .block = layout.block_parameters});
+    DataTimes data = data_times(strategy, machine, layers[s],
+                                {.all = parameters, .block = layout.block_parameters});
+    const double backward = pass.backward - pass.backward_messages;
+    data.forward = exposed(data.forward, pass.forward - pass.forward_messages, machine);
+    data.backward = exposed(data.backward, backward, machine);
+    data.reduce = exposed(data.reduce, backward, machine);  // behind the last backward
     simulate::StageCost stage;
     stage.forward = stage.forward_no_graph = stage.recompute = pass.forward + data.forward;
     stage.backward = pass.backward + data.backward;

@@ -44,7 +44,7 @@ class PlannedGpt : public PlannedModel {
  public:
   PlannedGpt(const GptModel& model, const Machine& machine);
 
-  std::string name() const override { return describe(model_); }
+  std::string name() const override;
   std::int64_t layers() const override { return model_.layers; }
   std::int64_t tokens() const override { return model_.sequence; }
   double flops(std::int64_t batch) const override;

@@ -87,6 +87,9 @@ struct Machine {
   std::vector<CollectiveTable> all_reduce = {};  // in order of ranks
   std::vector<KnownBlock> blocks = {};
   std::optional<HostFigures> host = {};
+  // The shares of the messages of tensor and of data ranks that run behind computation, as the
+  // program that runs on the machine does it. Not given: 0.
+  std::optional<Figure> hidden_tensor = {}, hidden_data = {};
   std::optional<Figure> price_per_hour = {};  // of a device, in any currency
 };
 

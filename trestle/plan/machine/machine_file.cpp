@@ -82,6 +82,10 @@ const std::vector<MachineField>& machine_fields() {
        huge, Unit::Bandwidth, has_host},
       {"host", "memory", [](M& m) -> Figure& { return made(m.host).memory; }, 1, 1e18, Unit::Bytes,
        has_host},
+      {"overlap", "tensor", [](M& m) -> Figure& { return made(m.hidden_tensor); }, 0, 1,
+       Unit::Number, [](const M& m) { return m.hidden_tensor.has_value(); }},
+      {"overlap", "data", [](M& m) -> Figure& { return made(m.hidden_data); }, 0, 1, Unit::Number,
+       [](const M& m) { return m.hidden_data.has_value(); }},
       {"price", "per_hour", [](M& m) -> Figure& { return made(m.price_per_hour); }, 0, 1e9,
        Unit::Number, [](const M& m) { return m.price_per_hour.has_value(); }},
   };
