@@ -88,6 +88,22 @@ enum class TransferMode { Push, Pull, Prefetch };
 // one thread no two actions overlap.
 enum class Concurrency { EachRank, OneThread };
 
+// Ranks on one machine whose actions share its cores, as virtual devices and ranks on CPUs do.
+// While more actions run than there are cores, each has an equal share of them: processor sharing
+// (Kleinrock, Time-shared Systems, 1967).
+struct SharedCores {
+  double cores = 1;  // of the machine, over the threads of an action
+  // The ranks that run each action at the same time: the replicas times the tensor ranks.
+  double ranks_at_once = 1;
+  // How many times as long an action takes while all cores are busy, from 1 to `cores`: cores share
+  // the memory's bandwidth. With fewer busy cores it grows in proportion to them.
+  double slowdown = 1;
+
+  // The speed of each of `actions` actions that run at the same time; 1 is that of an action alone.
+  double speed(double actions) const;
+};
+inline constexpr double most_cores = 1e9;
+
 struct Costs {
   std::vector<StageCost> stages;  // one for each stage
   std::vector<RouteCost> routes;  // one for each route of the lowered schedule; empty = free
@@ -103,6 +119,9 @@ struct Costs {
   bool gradients_at_start = false;
   // The hosts of the ranks. Nothing = one host, or each message has a link of its own.
   std::optional<Network> network = {};
+  // Nothing = each rank has its own core. Times are then those of an action that runs alone. Not
+  // together with `network`.
+  std::optional<SharedCores> shared_cores = {};
 };
 
 // Sets how long each message of a stage takes, `seconds(message)`, and adds what is exposed to the

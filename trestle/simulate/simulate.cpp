@@ -9,25 +9,17 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/schedule/routes.h"
-#include "trestle/schedule/walk_order.h"
-#include "trestle/simulate/action_times.h"
-#include "trestle/simulate/memory.h"
+#include "trestle/simulate/on_shared_cores.h"
 #include "trestle/simulate/over_hosts.h"
-#include "trestle/simulate/step_timeline.h"
+#include "trestle/simulate/step_flow.h"
 #include "trestle/simulate/tensor_messages.h"
-#include "trestle/simulate/tie_messages.h"
 
 namespace trestle::simulate {
 namespace {
 
 using schedule::Action;
-using schedule::Event;
-using schedule::Kind;
 using schedule::Schedule;
 using schedule::Timeline;
-using schedule::Transfer;
-using Way = Transfer::Way;
 
 void check_network(const Network& network, const Costs& costs) {
   check_time(network.link.latency, "the link's latency");
@@ -78,6 +70,19 @@ void check_messages(const Costs& costs) {
       }
 }
 
+void check_shared_cores(const SharedCores& shared, const Costs& costs) {
+  const auto good = [](double number, double most) { return number >= 1 && number <= most; };
+  if (!good(shared.cores, most_cores) || !good(shared.ranks_at_once, most_cores) ||
+      !good(shared.slowdown, std::max(shared.cores, 1.0)))
+    throw UsageError(
+        text("shared cores: ", shared.cores, " cores, ", shared.ranks_at_once,
+             " ranks at once, and actions ", shared.slowdown, " times as long on busy cores"),
+        {.hint = "Give numbers from 1. Busy cores are not slower than one core alone."});
+  if (costs.network)
+    throw UsageError("shared cores are given for ranks on several hosts",
+                     {.hint = "Leave one of them out: hosts have cores of their own."});
+}
+
 void check(const Schedule& schedule, const Costs& costs) {
   if (!schedule.lowered()) {
     throw UsageError(text("schedule '", schedule.name, "' has no communication yet"),
@@ -116,196 +121,29 @@ void check(const Schedule& schedule, const Costs& costs) {
   check_ties(costs);
   check_messages(costs);
   if (costs.network) check_network(*costs.network, costs);
+  if (costs.shared_cores) check_shared_cores(*costs.shared_cores, costs);
 }
 
-class Simulator {
- public:
-  Simulator(const Schedule& schedule, const Costs& costs)
-      : schedule_(schedule),
-        costs_(costs),
-        routes_(schedule),
-        order_(schedule.ranks.size(), transfers() + 1 + costs.ties.size()),
-        arrived_(transfers(), not_yet),
-        times_(schedule, costs),
-        ties_(schedule, costs),
-        norms_to_come_(times_.norms()) {
-    for (const auto& route : schedule_.routes) inside_.push_back(within_rank(schedule_, route));
-  }
-
-  Timeline run() {
-    const std::size_t ranks = schedule_.ranks.size();
-    next_.assign(ranks, 0);
-    free_.assign(ranks, 0);
-    events_.resize(ranks);
-    receives_.resize(ranks);
-    // Every time follows from earlier ones, so the order of ranks matters only if one thread runs
-    // all of them; this is then its order.
-    while (const auto rank = order_.next()) walk(static_cast<std::size_t>(*rank));
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      if (next_[rank] < schedule_.ranks[rank].size()) throw_stuck(schedule_, rank, next_[rank]);
-    }
-    return timeline();
-  }
-
- private:
-  static constexpr double not_yet = -1;
-
-  std::size_t micro_batches() const { return static_cast<std::size_t>(schedule_.micro_batches); }
-  std::size_t transfers() const { return 2 * schedule_.routes.size() * micro_batches(); }
-  std::size_t place(int route, int micro_batch, Way way) const {
-    return 2 * (static_cast<std::size_t>(route) * micro_batches() +
-                static_cast<std::size_t>(micro_batch)) +
-           (way == Way::Gradient ? 1 : 0);
-  }
-
-  // Raises `time` to the arrival of all values on these routes. Returns false, and lets the rank
-  // wait, if a value has not arrived.
-  bool await(const std::vector<int>& routes, int micro_batch, Way way, int rank, double* time) {
-    for (const int route : routes) {
-      const std::size_t at = place(route, micro_batch, way);
-      if (arrived_[at] == not_yet) {
-        order_.wait(at, rank);
-        return false;
-      }
-      *time = std::max(*time, arrived_[at]);
-    }
-    return true;
-  }
-
-  bool await_inputs(const Action& action, int rank, double* time) {
-    const auto forward = forward_in(action);
-    if (forward &&
-        !await(routes_.into(forward->stage), forward->micro_batch, Way::Activation, rank, time))
-      return false;
-    const auto backward = backward_in(action);
-    return !backward ||
-           await(routes_.out_of(backward->stage), backward->micro_batch, Way::Gradient, rank, time);
-  }
-
-  // A STEP waits for the norms of all ranks.
-  bool await_norms(const Action& action, int rank, double* time) {
-    if (action.kind != Kind::Step) return true;
-    if (norms_to_come_ > 0) {
-      order_.wait(transfers(), rank);
-      return false;
-    }
-    *time = std::max(*time, norms_end_);
-    return true;
-  }
-
-  // The items that ranks wait for: the transfers, the last norm, the ties' gradients.
-  bool await_ties(std::size_t rank, std::size_t next, double* time) {
-    const auto missing = ties_.await(rank, next, time);
-    if (missing) order_.wait(transfers() + 1 + *missing, static_cast<int>(rank));
-    return !missing;
-  }
-
-  void note_norm(const Action& action, double end) {
-    if (action.kind != Kind::Norm) return;
-    norms_end_ = std::max(norms_end_, end);
-    if (--norms_to_come_ == 0) order_.wake(transfers());
-  }
-
-  void arrive(int route, int micro_batch, Way way, double time) {
-    const std::size_t at = place(route, micro_batch, way);
-    arrived_[at] = time;
-    order_.wake(at);
-  }
-
-  // A value within a rank arrives as soon as it is produced.
-  void hand_over_inside(const Action& action, double end) {
-    if (const auto made = forward_in(action)) {
-      for (const int route : routes_.out_of(made->stage)) {
-        if (inside_[static_cast<std::size_t>(route)])
-          arrive(route, made->micro_batch, Way::Activation, end);
-      }
-    }
-    if (const auto made = backward_in(action)) {
-      for (const int route : routes_.into(made->stage)) {
-        if (inside_[static_cast<std::size_t>(route)])
-          arrive(route, made->micro_batch, Way::Gradient, end);
-      }
+// Every time follows from earlier ones, so the order of ranks matters only if one thread runs all
+// of them; next_rank() is then its order. One thread shares the cores only with those of other
+// replicas.
+Timeline simulate_on_own_cores(const Schedule& schedule, const Costs& costs) {
+  StepFlow flow(schedule, costs);
+  std::vector<double> free(schedule.ranks.size(), 0);  // for each rank the end of its last action
+  double thread_free = 0;                              // the same for Concurrency::OneThread
+  const double longer = costs.shared_cores ? 1 / costs.shared_cores->speed(1) : 1;
+  while (const auto next = flow.next_rank()) {
+    const auto rank = static_cast<std::size_t>(*next);
+    double& end = costs.concurrency == Concurrency::OneThread ? thread_free : free[rank];
+    while (const Action* action = flow.next_action(rank)) {
+      double begin = end;
+      if (!flow.await(*action, rank, &begin)) break;
+      end = begin + longer * flow.seconds_of(*action);
+      flow.perform(*action, rank, begin, end);
     }
   }
-
-  void send(const Action& action, double time) {
-    const auto transfer = routes_.of(action);
-    if (!transfer) {
-      throw UsageError(
-          text("schedule '", schedule_.name, "' has no route for ", to_string(action)));
-    }
-    const auto route = static_cast<std::size_t>(transfer->route);
-    arrive(transfer->route, transfer->micro_batch, transfer->way,
-           time + (costs_.routes.empty() ? 0 : costs_.routes[route].seconds));
-  }
-
-  // Runs the rank's actions until one must wait.
-  void walk(std::size_t rank) {
-    const auto& actions = schedule_.ranks[rank];
-    double& free = costs_.concurrency == Concurrency::OneThread ? thread_free_ : free_[rank];
-    for (std::size_t& next = next_[rank]; next < actions.size(); ++next) {
-      const Action& action = actions[next];
-      if (is_receive(action.kind)) {  // its event is added once all arrivals are known
-        receives_[rank].push_back(action);
-        continue;
-      }
-      double begin = free;
-      if (!await_inputs(action, static_cast<int>(rank), &begin) ||
-          !await_norms(action, static_cast<int>(rank), &begin) || !await_ties(rank, next, &begin))
-        return;
-      const double end = begin + times_.of(action);
-      events_[rank].push_back({static_cast<int>(rank), action, begin, end});
-      free = end;
-      if (is_send(action.kind)) send(action, begin);
-      note_norm(action, end);
-      hand_over_inside(action, end);
-      for (const std::size_t tie : ties_.sent_by(rank, next, end))
-        order_.wake(transfers() + 1 + tie);
-    }
-  }
-
-  std::vector<Event> receive_events(std::size_t rank) const {
-    std::vector<Event> events;
-    events.reserve(receives_[rank].size());
-    for (const Action& action : receives_[rank]) {
-      const auto transfer = routes_.of(action);
-      const double time =
-          transfer ? arrived_[place(transfer->route, transfer->micro_batch, transfer->way)]
-                   : not_yet;
-      if (time == not_yet) {
-        throw UsageError(text("schedule '", schedule_.name, "': no message is ever sent to ",
-                              to_string(action)));
-      }
-      events.push_back({static_cast<int>(rank), action, time, time});
-    }
-    return events;
-  }
-
-  Timeline timeline() {
-    std::vector<std::vector<Event>> receives;
-    for (std::size_t rank = 0; rank < events_.size(); ++rank)
-      receives.push_back(receive_events(rank));
-    Timeline timeline = timeline_of(schedule_, std::move(events_), std::move(receives));
-    fill_memory(&timeline, costs_);
-    return timeline;
-  }
-
-  const Schedule& schedule_;
-  const Costs& costs_;
-  schedule::RouteTable routes_;
-  schedule::WalkOrder order_;
-  std::vector<double> arrived_;  // for each transfer its time of arrival
-  ActionTimes times_;
-  TieMessages ties_;
-  int norms_to_come_ = 0;                      // NORMs that have not run
-  double norms_end_ = 0;                       // of those that have run
-  std::vector<bool> inside_;                   // for each route: whether it stays on one rank
-  std::vector<std::size_t> next_;              // for each rank the index of its next action
-  std::vector<double> free_;                   // for each rank the end of its last action
-  double thread_free_ = 0;                     // the same for Concurrency::OneThread
-  std::vector<std::vector<Event>> events_;     // for each rank, without its receives
-  std::vector<std::vector<Action>> receives_;  // for each rank
-};
+  return flow.timeline();
+}
 
 }  // namespace
 
@@ -317,8 +155,10 @@ void check_time(double seconds, const std::string& of) {
 
 Timeline simulate(const Schedule& schedule, const Costs& costs) {
   check(schedule, costs);
-  Timeline timeline =
-      costs.network ? simulate_over_hosts(schedule, costs) : Simulator(schedule, costs).run();
+  const bool share = costs.shared_cores && costs.concurrency == Concurrency::EachRank;
+  Timeline timeline = costs.network ? simulate_over_hosts(schedule, costs)
+                      : share       ? simulate_on_shared_cores(schedule, costs)
+                                    : simulate_on_own_cores(schedule, costs);
   place_tensor_messages(&timeline, costs);
   return timeline;
 }

@@ -11,7 +11,8 @@ namespace trestle::simulate {
 // them. In the timeline a SEND's event is at its departure and a RECV's at its arrival; neither
 // takes time. NORM takes the sum of the norm times of its rank's stages, and a STEP waits for the
 // NORMs of all ranks. With Concurrency::OneThread the ranks take turns in the order of the
-// runtime: rank 0 as far as it gets, then rank 1, and so on, round after round. memory.h has
+// runtime: rank 0 as far as it gets, then rank 1, and so on, round after round. With
+// Costs::shared_cores actions take longer while more of them run than there are cores. memory.h has
 // the rules for memory and peaks. The cost is about constant for each action. Throws UsageError
 // with the grid if the schedule gets stuck, and UsageError if the costs do not cover its stages or
 // routes or are invalid times.

@@ -74,14 +74,18 @@ double least_step_seconds(std::int64_t micro_batches, int chunks, const Strategy
   const auto& stages = costs.costs.stages;
   const auto& routes = costs.costs.routes;
   double least = 0, forwards = 0, backwards = 0;  // the latter two of the earlier stages
+  double all_passes = 0;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const double passes = static_cast<double>(micro_batches) * pass_seconds(stages[s]);
+    all_passes += passes;
     least = std::max(least, (forwards + backwards) / chunks + passes);
     if (s < routes.size()) {
       forwards += stages[s].forward + routes[s].seconds;
       backwards += stages[s].backward + routes[s].seconds;
     }
   }
+  if (const auto& shared = costs.costs.shared_cores)  // never more work than on all of them
+    least = std::max(least, all_passes * shared->ranks_at_once * shared->slowdown / shared->cores);
   return least + tail_seconds(costs.costs);
 }
 
