@@ -6,6 +6,8 @@
 #include "trestle/plan/gpt/planned_gpt.h"
 #include "trestle/plan/machine/machine.h"
 #include "trestle/plan/search/plan_report.h"
+#include "trestle/plan/verify/measured_line.h"
+#include "trestle/plan/verify/residuals.h"
 
 namespace trestle::plan {
 namespace {
@@ -23,6 +25,34 @@ TEST(Fuzz, Machines) {
                   EXPECT_EQ(to_toml(parse_machine(written, "again.toml")), written);
                 },
                 {.iterations = 5000, .longest = 16384});
+  EXPECT_GT(result.accepted, 50);
+  EXPECT_GT(result.refused, 1000);
+}
+
+// An accepted file is written and read again without a difference, and gives a range.
+TEST(Fuzz, Residuals) {
+  const std::string line =
+      R"({"model":"unet","strategy":"tensor 2","machine":"CPU, 2 cores","version":"1",)"
+      R"("predicted_seconds":0.25,"measured_seconds":0.5,"spread":0.01})"
+      "\n";
+  const auto result = fuzz::run({line, line + line}, [](std::string_view text) {
+    const auto residuals = parse_residuals(text, "fuzz.jsonl");
+    const std::string written = to_json_lines(residuals);
+    EXPECT_EQ(to_json_lines(parse_residuals(written, "again.jsonl")), written);
+    if (!residuals.empty()) {
+      EXPECT_GE(spread_of(residuals).value, 0);
+    }
+  });
+  EXPECT_GT(result.accepted, 50);
+  EXPECT_GT(result.refused, 1000);
+}
+
+TEST(Fuzz, MeasuredLines) {
+  const auto result =
+      fuzz::run({R"({"event":"measured","seconds":[0.5,0.25],"optimizer_seconds":0.01,)"
+                 R"("peaks":[{"device":"virtual:0","measured_bytes":4096}]})",
+                 R"({"event":"note"})"},
+                [](std::string_view text) { EXPECT_GE(measured_run_of(text).seconds, 0); });
   EXPECT_GT(result.accepted, 50);
   EXPECT_GT(result.refused, 1000);
 }
