@@ -1,0 +1,164 @@
+#include "trestle/plan/choose/techniques.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trestle/base/text.h"
+
+namespace trestle::plan {
+namespace {
+
+// A technique before its strategies are searched.
+struct Technique {
+  const char* name;
+  const char* when;
+  Kept kept;
+  int devices;
+};
+
+int nodes_of(const Machine& machine, int devices) {
+  return (devices + machine.devices_per_node - 1) / machine.devices_per_node;
+}
+
+// The rows of HSDP's mesh: one for each node, or two in one node.
+int rows_of_hsdp(const Machine& machine, int devices) {
+  return std::max(nodes_of(machine, devices), 2);
+}
+
+Kept one_stage(int data) { return {.tensor = 1, .pipeline = 1, .data = data}; }
+
+Kept sharded(int devices, int level) {
+  Kept kept = one_stage(devices);
+  kept.level = level;
+  kept.replicate = 1;
+  return kept;
+}
+
+std::vector<Technique> techniques_on(const Machine& machine, const PlanRequest& request) {
+  const int n = request.devices;
+  Kept parts{.tensor = 1, .pipeline = n, .data = 1};
+  parts.schedule = "gpipe";
+  parts.micro_batch = static_cast<int>(std::min<std::int64_t>(request.batch, 1 << 30));
+  Kept checkpointed = sharded(n, 0);
+  checkpointed.recompute = BlockRecompute::All;
+  Kept hsdp = sharded(n, 3);
+  hsdp.replicate = rows_of_hsdp(machine, n);
+  Kept offloaded = one_stage(n);
+  offloaded.offload = true;
+  Kept tensor;
+  tensor.level = 0;
+  std::vector<Technique> all = {
+      {"one device", "everything fits on it, and it is fast enough", one_stage(1), 1},
+      {"model parallel",
+       "the model does not fit on one device, and its layers need the whole batch at once; one "
+       "device computes at a time",
+       parts, n},
+      {"pipeline",
+       "the model does not fit on one device, and links are slow: only the tensors at the cuts are "
+       "sent",
+       {.tensor = 1, .pipeline = n, .data = 1},
+       n},
+      {"DataParallel",
+       "the model fits on one device, and one process with an unchanged training loop has them all",
+       sharded(n, 0), n},
+      {"DDP", "the model fits on one device, and you want more samples per second", sharded(n, 0),
+       n},
+      {"ZeRO-1", "as DDP, where the optimizer's state does not fit; it sends no more than DDP",
+       sharded(n, 1), n},
+      {"ZeRO-2", "as ZeRO-1, where gradients do not fit either", sharded(n, 2), n},
+      {"ZeRO-3, FSDP", "as ZeRO-2, where the weights do not fit either; it sends more than DDP",
+       sharded(n, 3), n},
+      {"HSDP", "as ZeRO-3 over several machines: weights are gathered within a row of the mesh",
+       hsdp, n},
+      {"tensor parallel",
+       "a layer does not fit, or the batch is too small to share; its ranks need the fastest links",
+       tensor, n},
+      {"checkpointing", "as DDP, where activations do not fit; the forward is computed twice",
+       checkpointed, n},
+      {"offload", "as ZeRO, where no device has room for its shard, and the host has", offloaded,
+       n},
+  };
+  for (Technique& technique : all)
+    if (!technique.kept.recompute) technique.kept.recompute = BlockRecompute::None;
+  return all;
+}
+
+PlanRequest request_with(const PlanRequest& request, const Technique& technique) {
+  PlanRequest own = request;
+  own.devices = technique.devices;
+  own.kept = technique.kept;
+  own.goal = Goal::Time;
+  own.top = 1;
+  own.simulate_all = false;
+  return own;
+}
+
+// The most tensor ranks of a node that are legal.
+std::optional<int> most_tensor_ranks(const PlannedModel& model, const Machine& machine,
+                                     PlanRequest request) {
+  for (int ranks = std::min(request.devices, machine.devices_per_node); ranks > 1; --ranks) {
+    if (request.devices % ranks != 0) continue;
+    request.kept.tensor = ranks;
+    if (has_legal_strategy(model, request)) return ranks;
+  }
+  return std::nullopt;
+}
+
+// DataParallel copies the weights of the first device to the others before each step.
+void add_broadcast(const PlannedModel& model, Plan* plan, std::int64_t batch) {
+  const StrategyCosts costs = model.costs(plan->strategy, plan->micro_batches);
+  const double broadcast = costs.data_messages.at(0) / 2;
+  plan->step.seconds += broadcast;
+  plan->step.exposed += broadcast;
+  const double slower = static_cast<double>(batch) / plan->step.seconds / plan->samples_per_second;
+  plan->samples_per_second *= slower;
+  plan->mfu *= slower;
+  plan->money /= slower;
+}
+
+TechniqueRow row_of(const PlannedModel& model, const Machine& machine, const PlanRequest& request,
+                    Technique technique) {
+  TechniqueRow row{.name = technique.name, .when = technique.when, .devices = technique.devices};
+  const bool data_parallel = row.name == "DataParallel";
+  if (data_parallel && technique.devices > machine.devices_per_node) {
+    row.not_legal = text("one process has the devices of one node: ", machine.devices_per_node,
+                         " of ", technique.devices);
+    return row;
+  }
+  if (row.name != "one device" && technique.devices == 1) {
+    row.not_legal = "it needs two devices";
+    return row;
+  }
+  if (row.name == "tensor parallel") {
+    technique.kept.tensor =
+        most_tensor_ranks(model, machine, request_with(request, technique)).value_or(technique.devices);
+  }
+  row.kept = technique.kept;
+  const PlanRequest own = request_with(request, technique);
+  std::vector<RuleCount> rules;
+  if (legal_strategies(model, own, &rules).empty()) {
+    row.not_legal = rules.empty() ? "no strategy is legal" : rules.front().why;
+    return row;
+  }
+  PlanResult found = find_plans(model, machine, own);
+  if (found.best.empty()) {
+    row.too_large = std::move(found.least_memory);
+    row.too_large_step = found.least_memory_step;
+    return row;
+  }
+  row.plan = std::move(found.best.front());
+  if (data_parallel) add_broadcast(model, &*row.plan, request.batch);
+  return row;
+}
+
+}  // namespace
+
+std::vector<TechniqueRow> compare_techniques(const PlannedModel& model, const Machine& machine,
+                                             const PlanRequest& request) {
+  std::vector<TechniqueRow> rows;
+  for (const Technique& technique : techniques_on(machine, request))
+    rows.push_back(row_of(model, machine, request, technique));
+  return rows;
+}
+
+}  // namespace trestle::plan
