@@ -30,7 +30,8 @@ class Techniques : public testing::Test {
     return compare_techniques(PlannedGpt(gpt_, machine_), machine_, request_);
   }
   static const TechniqueRow& row(const std::vector<TechniqueRow>& rows, const std::string& name) {
-    return *std::find_if(rows.begin(), rows.end(), [&](const auto& one) { return one.name == name; });
+    return *std::find_if(rows.begin(), rows.end(),
+                         [&](const auto& one) { return one.name == name; });
   }
   static double peak(const TechniqueRow& one) {
     return one.plan ? one.plan->worst.total() : one.too_large->worst.total();
@@ -130,8 +131,8 @@ TEST_F(Techniques, AreReportedWithWhatFits) {
   const PlanResult result = find_plans(model, machine_, request_);
   const ReportOf report{model, machine_, request_, result};
   const std::string words = techniques_report(all, report, 80);
-  EXPECT_THAT(words, AllOf(HasSubstr("\nZeRO-3, FSDP"), HasSubstr(" too large"),
-                           HasSubstr("when "), HasSubstr("\ntake: "), HasSubstr("simulated")));
+  EXPECT_THAT(words, AllOf(HasSubstr("\nZeRO-3, FSDP"), HasSubstr(" too large"), HasSubstr("when "),
+                           HasSubstr("\ntake: "), HasSubstr("simulated")));
   const auto json = nlohmann::json::parse(techniques_json(all, report));
   EXPECT_EQ(json["techniques"].size(), all.size());
   EXPECT_EQ(json["techniques"][0]["fits"], false);

@@ -9,11 +9,8 @@
 #include "trestle/base/units.h"
 #include "trestle/cli/plan_output.h"
 #include "trestle/cli/plan_recipe.h"
+#include "trestle/cli/planned_sizes.h"
 #include "trestle/cli/verbs.h"
-#include "trestle/plan/conv/conv_models.h"
-#include "trestle/plan/conv/planned_layers.h"
-#include "trestle/plan/gpt/known_models.h"
-#include "trestle/plan/gpt/planned_gpt.h"
 
 namespace trestle::cli {
 
@@ -50,19 +47,6 @@ std::vector<std::pair<std::string, std::string>> sizes_given(const PlanArguments
   return given;
 }
 
-std::unique_ptr<plan::PlannedModel> model_by_sizes(const std::string& flag,
-                                                   const std::string& sizes,
-                                                   const plan::Machine& machine) {
-  if (flag == "--unet")
-    return std::make_unique<plan::PlannedLayers>(plan::parse_unet(sizes), machine);
-  if (flag == "--resnet101")
-    return std::make_unique<plan::PlannedLayers>(plan::parse_resnet101(sizes), machine);
-  return std::make_unique<plan::PlannedGpt>(flag == "--gpt"     ? plan::parse_gpt(sizes)
-                                            : flag == "--llama" ? plan::parse_llama(sizes)
-                                                                : plan::parse_known_model(sizes),
-                                            machine);
-}
-
 int plan_by_sizes(const PlanArguments& arguments, const std::string& flag,
                   const std::string& sizes) {
   if (arguments.devices == 0 || arguments.batch == 0)
@@ -70,17 +54,11 @@ int plan_by_sizes(const PlanArguments& arguments, const std::string& flag,
                      {.hint = "For example: trestle plan --gpt layers=24,hidden=2048,heads=16,"
                               "sequence=1024,vocabulary=51200 --devices 8 --batch 64."});
   const plan::Machine machine = plan::read_machine(arguments.machine);
-  const auto model = model_by_sizes(flag, sizes, machine);
+  const auto model = model_by_sizes(flag.substr(2), sizes, machine);
   const plan::PlanRequest request = request_of(arguments);
   const plan::PlanResult result = plan::find_plans(*model, machine, request);
   print_plan({*model, machine, request, result}, arguments.output);
   return 0;
-}
-
-std::string known_names() {
-  std::vector<std::string> names;
-  for (const plan::KnownModel& known : plan::known_models()) names.emplace_back(known.name);
-  return join(names, ", ");
 }
 
 int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOptions& options) {
@@ -127,7 +105,7 @@ void add_plan(Verb app, const RunOptions& options) {
       .type("SIZES");
   verb.add("--model", arguments->model,
            text("A well-known model, and sizes that differ: llama-3-8b,sequence=4096. One of ",
-                known_names()))
+                known_model_names()))
       .type("NAME");
   verb.add("--unet", arguments->unet,
            "A U-Net by its sizes, all optional: depth=,convolutions= (of a level),base= "

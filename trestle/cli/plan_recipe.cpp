@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <limits>
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
@@ -12,30 +11,13 @@
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/planner/host_times.h"
 #include "trestle/train/planner/planned_recipe.h"
+#include "trestle/train/planner/recipe_machine.h"
 #include "trestle/train/run_folder/environment.h"
 #include "trestle/train/run_folder/result_files.h"
 
 namespace trestle::cli {
 
 namespace {
-
-// The devices stand for those of another machine: what is measured here are the layers.
-plan::Machine machine_of(const Device& device) {
-  plan::Machine machine;
-  machine.name = device.torch.is_privateuseone() ? "virtual devices" : "this machine";
-  machine.memory.value =
-      device.budget > 0 ? static_cast<double>(device.budget) : std::numeric_limits<double>::max();
-  machine.transformer.spread = {
-      .value = 0.15, .origin = plan::Origin::Assumed, .from = "15 %, no plan was measured yet"};
-  return machine;
-}
-
-// With the number of ranks that the recipe lays out if it does, and else of its devices.
-int planned_count(const recipe::Recipe& recipe, const std::vector<Device>& devices) {
-  const std::int64_t ranks =
-      recipe.mesh.ranks_of_stage() * std::max<std::int64_t>(recipe.mesh.pipeline, 1);
-  return std::max(static_cast<int>(devices.size()), static_cast<int>(ranks));
-}
 
 void write_best(const RecipePlanArguments& arguments, const train::PlannedRecipe& model,
                 const plan::PlanResult& result) {
@@ -59,7 +41,7 @@ int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options)
   plan::PlanRequest request = arguments.request;
   if (request.batch > 0) recipe.train.batch = request.batch;
   const std::vector<Device> devices = planned_devices(recipe.devices.use);
-  if (request.devices == 0) request.devices = planned_count(recipe, devices);
+  if (request.devices == 0) request.devices = train::planned_count(recipe, devices);
   Device device = devices.at(0);
   if (request.memory > 0) device.budget = static_cast<Bytes>(request.memory);
   train::TrainHooks hooks;
@@ -74,7 +56,7 @@ int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options)
          if (isatty(STDERR_FILENO) != 0) std::cerr << words << std::endl;
        }});
   request.batch = model.batch();
-  const plan::Machine machine = machine_of(device);
+  const plan::Machine machine = train::machine_of_device(device);
   const plan::PlanResult result = plan::find_plans(model, machine, request);
   print_plan({model, machine, request, result}, arguments.output);
   if (!arguments.out.empty()) write_best(arguments, model, result);

@@ -26,6 +26,7 @@ void add_text(Verb app);
 void add_view(Verb app, const RunOptions& options);
 void add_balance(Verb app, const RunOptions& options);
 void add_plan(Verb app, const RunOptions& options);
+void add_choose(Verb app, const RunOptions& options);
 void add_sweep(Verb app, const RunOptions& options);
 void add_levels(Verb app, const RunOptions& options);
 void add_data(Verb app, const RunOptions& options);

@@ -130,8 +130,8 @@ TechniqueRow row_of(const PlannedModel& model, const Machine& machine, const Pla
     return row;
   }
   if (row.name == "tensor parallel") {
-    technique.kept.tensor =
-        most_tensor_ranks(model, machine, request_with(request, technique)).value_or(technique.devices);
+    technique.kept.tensor = most_tensor_ranks(model, machine, request_with(request, technique))
+                                .value_or(technique.devices);
   }
   row.kept = technique.kept;
   const PlanRequest own = request_with(request, technique);

@@ -67,10 +67,10 @@ std::string combined(const Strategy& strategy) {
   if (strategy.tensor > 1) words.emplace_back("tensor parallel");
   if (strategy.pipeline > 1) words.emplace_back("pipeline");
   if (strategy.data > 1)
-    words.push_back(strategy.level == 0       ? "DDP"
-                    : strategy.replicate > 1  ? "HSDP"
-                    : strategy.level == 3     ? "ZeRO-3 (FSDP)"
-                                              : text("ZeRO-", strategy.level));
+    words.push_back(strategy.level == 0      ? "DDP"
+                    : strategy.replicate > 1 ? "HSDP"
+                    : strategy.level == 3    ? "ZeRO-3 (FSDP)"
+                                             : text("ZeRO-", strategy.level));
   if (strategy.recompute != BlockRecompute::None) words.emplace_back("checkpointing");
   if (strategy.offload) words.emplace_back("offload");
   if (words.empty()) words.emplace_back("one device");
@@ -103,9 +103,9 @@ void add_answer(const std::vector<TechniqueRow>& rows, const ReportOf& report, i
   }
   const Plan& best = report.result.best.front();
   out << folded(text("take: ", combined(best.strategy), " · ", format_duration(best.step.seconds),
-                     " (", format_duration(least_seconds(best.step.seconds, report.machine)), " to ",
-                     format_duration(most_seconds(best.step.seconds, report.machine)), ") · ",
-                     size_text(best.worst.total()), " · ", to_string(best.strategy)),
+                     " (", format_duration(least_seconds(best.step.seconds, report.machine)),
+                     " to ", format_duration(most_seconds(best.step.seconds, report.machine)),
+                     ") · ", size_text(best.worst.total()), " · ", to_string(best.strategy)),
                 columns, 2)
       << "\n";
 }
@@ -153,9 +153,8 @@ std::string techniques_json(const std::vector<TechniqueRow>& rows, const ReportO
   }
   const TechniqueRow* alone = fastest_of(rows);
   json["fastest_alone"] = alone == nullptr ? Json(nullptr) : Json(alone->name);
-  json["take"] = report.result.best.empty()
-                     ? Json(nullptr)
-                     : Json(combined(report.result.best.front().strategy));
+  json["take"] = report.result.best.empty() ? Json(nullptr)
+                                            : Json(combined(report.result.best.front().strategy));
   json["best"] = Json::parse(plan_json(report));
   return json.dump();
 }

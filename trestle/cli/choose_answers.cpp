@@ -1,0 +1,95 @@
+#include "trestle/cli/choose_answers.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <fstream>
+#include <system_error>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/recipe/recipe.h"
+
+namespace trestle::cli {
+
+namespace {
+
+constexpr int most_counted_devices = 1 << 20;
+
+// A whole number from 1 to the most devices, or 0.
+int device_number(const std::string& word) {
+  int number = 0;
+  const char* end = word.data() + word.size();
+  const auto [at, error] = std::from_chars(word.data(), end, number);
+  return error == std::errc() && at == end && number >= 1 && number <= most_counted_devices ? number
+                                                                                            : 0;
+}
+
+bool names_a_recipe(const std::filesystem::path& file) {
+  if (file.extension() != ".toml" || !std::filesystem::is_regular_file(file)) return false;
+  try {
+    recipe::read_recipe(file);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+DeviceCount parse_device_count(const std::string& words) {
+  const std::size_t times = words.find('x');
+  const int nodes = times == std::string::npos ? 1 : device_number(trim(words.substr(0, times)));
+  const int per_node =
+      device_number(trim(times == std::string::npos ? words : words.substr(times + 1)));
+  if (nodes == 0 || per_node == 0 || std::int64_t{nodes} * per_node > most_counted_devices)
+    throw UsageError(text("'", words, "' is no number of devices"),
+                     {.hint = "Write 8, or 2x4 for two machines with four devices each."});
+  return {nodes * per_node, times == std::string::npos ? 0 : per_node};
+}
+
+ModelAnswer parse_model_answer(const std::string& words) {
+  if (const std::filesystem::path path = words; path.extension() == ".toml")
+    return {.recipe = path};
+  const std::size_t colon = words.find(':');
+  const std::string form = words.substr(0, colon);
+  const std::string sizes = colon == std::string::npos ? "" : words.substr(colon + 1);
+  if (form == "gpt" || form == "llama" || form == "unet" || form == "resnet101")
+    return {.form = form, .sizes = sizes};
+  if (colon != std::string::npos)
+    throw UsageError(text("unknown kind of model '", form, "'"),
+                     {.hint = "Write gpt:, llama: or unet: and its sizes, resnet101, a recipe's "
+                              "file, or the name of a known model."});
+  return {.form = "model", .sizes = words};
+}
+
+std::string recipe_found_here() {
+  std::vector<std::string> found;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(".", none))
+    if (names_a_recipe(entry.path())) found.push_back(entry.path().filename().string());
+  if (found.size() == 1) return found.front();
+  const std::string usual = "recipes/unet_quick.toml";
+  return std::filesystem::is_regular_file(usual) ? usual : std::string();
+}
+
+std::string first_gpu_name(const std::filesystem::path& driver) {
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(driver, none)) {
+    std::ifstream information(entry.path() / "information");
+    for (std::string line; std::getline(information, line);)
+      if (line.rfind("Model:", 0) == 0) return trim(line.substr(line.find(':') + 1));
+  }
+  return {};
+}
+
+std::string machine_of_gpu(const std::string& gpu_name, const std::vector<std::string>& profiles) {
+  std::string name;
+  for (const char letter : gpu_name)
+    if (letter != ' ') name += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  for (const std::string& profile : profiles)
+    if (name.find(profile.substr(0, profile.find('-'))) != std::string::npos) return profile;
+  return {};
+}
+
+}  // namespace trestle::cli

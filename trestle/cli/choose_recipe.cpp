@@ -1,0 +1,69 @@
+#include "trestle/cli/choose_recipe.h"
+
+#include <torch/cuda.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "trestle/base/terminal.h"
+#include "trestle/base/text.h"
+#include "trestle/plan/choose/techniques_report.h"
+#include "trestle/recipe/recipe.h"
+#include "trestle/train/planner/host_times.h"
+#include "trestle/train/planner/planned_recipe.h"
+#include "trestle/train/planner/recipe_machine.h"
+#include "trestle/train/run_folder/environment.h"
+
+namespace trestle::cli {
+
+void print_techniques(const plan::PlannedModel& model, const plan::Machine& machine,
+                      const plan::PlanRequest& request, bool json) {
+  const auto rows = plan::compare_techniques(model, machine, request);
+  const plan::PlanResult result = plan::find_plans(model, machine, request);
+  const plan::ReportOf report{model, machine, request, result};
+  if (json)
+    std::cout << plan::techniques_json(rows, report) << "\n";
+  else
+    std::cout << plan::techniques_report(rows, report, columns_for_text(STDOUT_FILENO));
+}
+
+RecipeDefaults defaults_of_recipe(const std::string& file) {
+  const recipe::Recipe recipe = recipe::read_recipe(file);
+  RecipeDefaults usual{.devices = train::planned_count(recipe, planned_devices(recipe.devices.use)),
+                       .devices_from = "the recipe's",
+                       .batch = recipe.train.batch};
+  if (usual.devices > 1) return usual;
+  usual.devices = torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count())
+                                              : train::environment().cores;
+  usual.devices_from =
+      torch::cuda::is_available() ? "the GPUs of this machine" : "the cores of this machine";
+  return usual;
+}
+
+int choose_for_recipe(const RecipeChoice& choice, const RunOptions& options) {
+  recipe::Recipe recipe = recipe::read_recipe(choice.recipe);
+  recipe.train.batch = choice.batch;
+  if (!choice.links.empty()) recipe.mesh.link = choice.links;
+  Device device = planned_devices(recipe.devices.use).at(0);
+  if (choice.memory > 0) device.budget = static_cast<Bytes>(choice.memory);
+  train::TrainHooks hooks;
+  hooks.models = options.models;
+  hooks.user_parts = user_parts_of(options);
+  constexpr int most_timed_ranks = 8;
+  const train::PlannedRecipe model(
+      recipe, hooks,
+      {.device = device,
+       .count = choice.devices,
+       .times = train::measure_host_times(recipe, std::min(choice.devices, most_timed_ranks)),
+       .says = [](const std::string& words) {
+         if (isatty(STDERR_FILENO) != 0) std::cerr << words << std::endl;
+       }});
+  plan::Machine machine = train::machine_of_device(device);
+  machine.devices_per_node = choice.per_node > 0 ? choice.per_node : choice.devices;
+  print_techniques(model, machine, {.devices = choice.devices, .batch = model.batch()},
+                   choice.json);
+  return 0;
+}
+
+}  // namespace trestle::cli

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <vector>
+
+#include "trestle/device/device.h"
+#include "trestle/plan/machine/machine.h"
+#include "trestle/recipe/recipe.h"
+
+// Inside of the trainer. Not installed.
+namespace trestle::train {
+
+// The machine of a recipe's plan: devices like this one. The layers are measured, so it has no
+// figures but its memory and the assumed range of a prediction.
+plan::Machine machine_of_device(const Device& device);
+
+// The number of devices that a recipe is planned for: of the ranks that it lays out if it does, and
+// else of its devices.
+int planned_count(const recipe::Recipe& recipe, const std::vector<Device>& devices);
+
+}  // namespace trestle::train
