@@ -136,7 +136,8 @@ TEST_F(PlanVerb, RefusesRecipesThatCannotBePlanned) {
     EXPECT_EQ(refused.code, 2) << refused.out;
     return refused.err;
   };
-  EXPECT_THAT(refusal({"plan"}), HasSubstr("plan needs a model: a recipe, or a model by its sizes"));
+  EXPECT_THAT(refusal({"plan"}),
+              HasSubstr("plan needs a model: a recipe, or a model by its sizes"));
   EXPECT_THAT(refusal({"plan", "tiny.toml", "--gpt", billions_39}),
               HasSubstr("a recipe or --gpt, not both"));
   EXPECT_THAT(refusal({"plan", "tiny.toml", "--machine", "a100-8-per-node"}),

@@ -1,4 +1,4 @@
-// Predictions of the installed machine files against published steps and peaks on H100, A100 and P40.
+// Predictions of the installed machine files against published steps and peaks on H100, A100, P40.
 // H100 and P40 have one constant each that these rows chose; nothing else is fitted to them.
 #include "tests/plan/published_rows.h"
 
@@ -136,7 +136,7 @@ TEST(PublishedRows, TimesOfAllRowsOnH100AndP40) {
   EXPECT_LE(print("all", all).mean, 15);
 }
 
-// ---- torchtitan on A100, April 2024: 64 devices, no compile; the constants of a100-8-per-node ----
+// torchtitan on A100, April 2024: 64 devices, no compile, the constants of a100-8-per-node
 
 struct A100Row {
   const char* name;
@@ -210,7 +210,7 @@ double peak_with_selective_op(const GptModel& model, const Strategy& strategy,
 
 constexpr double gib = 1024.0 * 1024 * 1024;
 
-TEST(PublishedPeaks, OfTorchtitanOnH100) {
+TEST(PublishedPeaks, TorchtitanOnH100) {
   const Machine h100 = machine("h100-96gb-8-per-node");
   std::vector<ComparedPoint> points;
   for (const published::TitanRow& row : published::titan_rows)
@@ -245,7 +245,7 @@ TEST(PublishedPeaks, OutOfMemoryNeverFits) {
 }
 
 // torchgpipe's U-Nets at a batch of 32: what the allocators of all devices reserve.
-TEST(PublishedPeaks, OfTorchgpipesUNets) {
+TEST(PublishedPeaks, TorchgpipesUNets) {
   struct Row {
     const char* name;
     std::int64_t convolutions, base;

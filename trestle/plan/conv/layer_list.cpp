@@ -16,7 +16,7 @@ constexpr double number_bytes = 4;
 // The simulator adds these up.
 Bytes whole_bytes_of(double bytes) { return std::llround(std::min(bytes, 1e14)); }
 
-double peak_of(const Machine& machine) {
+double product_flops_per_second(const Machine& machine) {
   return machine.transformer.matrix_efficiency.value * machine.peak.value;
 }
 
@@ -48,7 +48,7 @@ LayerProfile profile_of(const LayerList& list, std::int64_t examples, const Mach
   std::vector<std::size_t> made_by;  // for each layer the value that it returns
   for (int i = 0; i < count; ++i) {
     const LayerFormula& layer = list.layers[static_cast<std::size_t>(i)];
-    const double seconds = n * (layer.flops / peak_of(machine) +
+    const double seconds = n * (layer.flops / product_flops_per_second(machine) +
                                 number_bytes * layer.moved / machine.memory_bandwidth.value);
     const auto output = whole_bytes_of(number_bytes * n * layer.output);
     LayerCost cost{.name = layer.name,
