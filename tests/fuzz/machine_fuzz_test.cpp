@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/plan/calibrated_machine.h"
 #include "trestle/base/files.h"
 #include "trestle/plan/gpt/planned_gpt.h"
 #include "trestle/plan/machine/machine.h"
@@ -53,6 +55,35 @@ TEST(Fuzz, MeasuredLines) {
                  R"("peaks":[{"device":"virtual:0","measured_bytes":4096}]})",
                  R"({"event":"note"})"},
                 [](std::string_view text) { EXPECT_GE(measured_run_of(text).seconds, 0); });
+  EXPECT_GT(result.accepted, 50);
+  EXPECT_GT(result.refused, 1000);
+}
+
+// The same for the files of trestle calibrate. Their tables give a time for any size and group.
+TEST(Fuzz, CalibratedMachines) {
+  const std::string calibrated = to_toml(calibrated_machine());
+  const auto result = fuzz::run(
+      {calibrated, calibrated.substr(calibrated.find("\n[measured_on]")),
+       "kind = \"send\"\nover = \"threads\"\nreach = \"between\"\nspread = [0.1]\n",
+       "[fixed]\ncontext_memory = { value = \"1GiB\", is = \"measured\", from = \"x\", spread = "
+       "0.1 }\n",
+       "shape = \"thin\"\ntype = \"int8\"\npath = \"on_device\"\ndate = 2000-02-29\ngpu = \"x\"\n"},
+      [](std::string_view text) {
+        const Machine machine = parse_machine(text, "fuzz.toml");
+        const std::string written = to_toml(machine);
+        EXPECT_EQ(to_toml(parse_machine(written, "again.toml")), written);
+        for (const MessageTable& table : machine.messages)
+          for (const double bytes : {1.0, 5000.0, 1e12})
+            for (const int ranks : {2, 3, 1000}) {
+              const auto seconds = message_seconds(machine.messages, {.kind = table.kind,
+                                                                      .over = table.over,
+                                                                      .reach = table.reach,
+                                                                      .ranks = ranks,
+                                                                      .bytes = bytes});
+              EXPECT_TRUE(seconds && std::isfinite(*seconds) && *seconds > 0);
+            }
+      },
+      {.iterations = 5000, .longest = 16384});
   EXPECT_GT(result.accepted, 50);
   EXPECT_GT(result.refused, 1000);
 }

@@ -1,27 +1,14 @@
 #include <algorithm>
-#include <cstddef>
-#include <iterator>
 
 #include "trestle/plan/machine/machine.h"
 
 namespace trestle::plan {
 namespace {
 
-double time_in_table(const CollectiveTable& table, double bytes) {
-  const auto& sizes = table.bytes;
-  const auto& times = table.seconds;
-  if (bytes <= sizes.front()) return times.front();
-  if (bytes >= sizes.back()) return times.back() * bytes / sizes.back();
-  const auto above = static_cast<std::size_t>(
-      std::distance(sizes.begin(), std::lower_bound(sizes.begin(), sizes.end(), bytes)));
-  const double share = (bytes - sizes[above - 1]) / (sizes[above] - sizes[above - 1]);
-  return times[above - 1] + share * (times[above] - times[above - 1]);
-}
-
 double inside_node(const Machine& machine, double bytes, int ranks) {
   if (ranks <= 1) return 0;
   for (const CollectiveTable& table : machine.all_reduce)
-    if (table.ranks >= ranks) return time_in_table(table, bytes);
+    if (table.ranks >= ranks) return time_at(table.bytes, table.seconds, bytes);
   const double rounds = 2.0 * (ranks - 1);
   return rounds * machine.inside.latency.value +
          rounds / ranks * bytes / machine.inside.bandwidth.value;

@@ -7,23 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include "trestle/plan/machine/calibration.h"
+#include "trestle/plan/machine/figure.h"
+
 // The figures of a machine that trestle plan computes with. A profile is a TOML file: machines/ has
 // those that are installed.
 //
 //   const plan::Machine machine = plan::read_machine("a100-8-per-node");
 //   const double seconds = plan::all_reduce_seconds(machine, 64e6, {.ranks = 8, .per_node = 8});
 namespace trestle::plan {
-
-// How a figure was found. Simulated: computed by a simulator, or fitted to its output.
-enum class Origin { Measured, Simulated, Assumed };
-
-std::string_view to_string(Origin origin);
-
-struct Figure {
-  double value = 0;
-  Origin origin = Origin::Assumed;
-  std::string from = {};  // its source, in words
-};
 
 // The time of one all-reduce in a group of `ranks` ranks of one node, for ascending sizes.
 struct CollectiveTable {
@@ -91,6 +83,14 @@ struct Machine {
   // program that runs on the machine does it. Not given: 0.
   std::optional<Figure> hidden_tensor = {}, hidden_data = {};
   std::optional<Figure> price_per_hour = {};  // of a device, in any currency
+  // The measurements of `trestle calibrate`, with the machine on which it ran. A shipped profile
+  // has none.
+  std::optional<MeasuredOn> measured_on = {};
+  std::vector<OptimizerTime> optimizers = {};
+  FixedCosts fixed = {};
+  std::vector<ProductTable> products = {};
+  std::vector<MessageTable> messages = {};
+  std::vector<CopyTable> copies = {};
 };
 
 // Throws UsageError with every problem, each with the file's name, its line and its key.
@@ -127,7 +127,6 @@ double gather_seconds(const Machine& machine, double bytes, const GroupPlace& pl
 
 // A message of `bytes` between two devices. Between nodes, all devices of a node send at once and
 // share its link.
-enum class Reach { Inside, Between };
 double message_seconds(const Machine& machine, double bytes, Reach reach);
 
 }  // namespace trestle::plan

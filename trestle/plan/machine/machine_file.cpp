@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <iomanip>
-#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -13,12 +11,12 @@
 #include "trestle/base/text.h"
 #include "trestle/base/toml_parser.h"
 #include "trestle/base/units.h"
+#include "trestle/plan/machine/calibration_file.h"
 #include "trestle/plan/machine/machine.h"
+#include "trestle/plan/machine/toml_problems.h"
 
 namespace trestle::plan {
 namespace {
-
-enum class Unit { Number, Bytes, Bandwidth };
 
 // A figure of the file: its section and key, its place in a Machine and its range.
 struct MachineField {
@@ -31,8 +29,7 @@ struct MachineField {
   std::string name() const { return section + "." + key; }
 };
 
-constexpr double tiny = 1e-12;
-constexpr double huge = 1e30;
+constexpr double huge = largest_number;
 
 template <class T>
 T& made(std::optional<T>& value) {
@@ -92,15 +89,10 @@ const std::vector<MachineField>& machine_fields() {
   return fields;
 }
 
-const std::vector<std::string>& origin_names() {
-  static const std::vector<std::string> names = {"measured", "simulated", "assumed"};
-  return names;
-}
-
 // Reads the file and collects every problem with its line.
 class MachineReader {
  public:
-  MachineReader(const std::string& file, Machine& machine) : file_(file), machine_(machine) {}
+  MachineReader(const std::string& file, Machine& machine) : problems_(file), machine_(machine) {}
 
   void read(const toml::table& root) {
     read_head(root);
@@ -110,6 +102,8 @@ class MachineReader {
         read_tables(node);
       } else if (section == "block") {
         read_blocks(node);
+      } else if (is_calibration_section(section)) {
+        read_calibration(section, node, &machine_, &problems_);
       } else if (section != "machine") {
         read_section(section, node, name.source());
       }
@@ -118,18 +112,14 @@ class MachineReader {
       if ((field.is_set == nullptr || field.is_set(machine_)) &&
           std::find(seen_.begin(), seen_.end(), field.name()) == seen_.end())
         add({}, text("'", field.key, "' is missing in [", field.section, "]"));
-    if (problems_.empty()) check_together();
-    if (problems_.empty()) return;
-    std::stable_sort(problems_.begin(), problems_.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    std::vector<std::string> lines;
-    for (const auto& [line, message] : problems_) lines.push_back(message);
-    throw UsageError(join(lines, "\n"));
+    check_calibration(root, machine_, &problems_);
+    if (problems_.count() == 0) check_together();
+    problems_.throw_if_any();
   }
 
  private:
   void add(const toml::source_region& source, const std::string& what) {
-    problems_.emplace_back(source.begin.line, text(toml_place(file_, source), ": ", what));
+    problems_.add(source, what);
   }
 
   void read_head(const toml::table& root) {
@@ -145,7 +135,7 @@ class MachineReader {
         else
           add(value.source(), text("'", key, "' in [machine] must be a text"));
       } else if (key == "devices_per_node") {
-        const auto number = whole_number(value, 1, 4096);
+        const auto number = TomlProblems::whole_number(value, 1, 4096);
         if (number)
           machine_.devices_per_node = static_cast<int>(*number);
         else
@@ -161,16 +151,11 @@ class MachineReader {
     if (!has_devices_) add(node->source(), "'devices_per_node' is missing in [machine]");
   }
 
-  static std::optional<std::int64_t> whole_number(const toml::node& node, std::int64_t least,
-                                                  std::int64_t most) {
-    const auto* number = node.as_integer();
-    if (number == nullptr || number->get() < least || number->get() > most) return std::nullopt;
-    return number->get();
-  }
-
   void read_section(const std::string& section, const toml::node& node,
                     const toml::source_region& source) {
     std::vector<std::string> sections = {"machine", "all_reduce", "block"}, keys;
+    sections.insert(sections.end(),
+                    {"measured_on", "optimizer", "fixed", "product", "message", "copy"});
     for (const MachineField& field : machine_fields()) {
       sections.push_back(field.section);
       if (field.section == section) keys.push_back(field.key);
@@ -194,76 +179,11 @@ class MachineReader {
     }
   }
 
-  // { value = 1.5, is = "measured", from = "..." }
   void read_figure(const MachineField& field, const toml::node& node) {
-    const std::string where = text("'", field.key, "' in [", field.section, "]");
-    const toml::table* table = node.as_table();
-    if (table == nullptr)
-      return add(node.source(), text(where,
-                                     " must be { value = ..., is = \"measured\", \"simulated\""
-                                     " or \"assumed\", from = \"its source\" }"));
-    Figure figure;
-    if (!read_origin(*table, where, {"value"}, &figure.origin, &figure.from)) return;
-    const toml::node* value = table->get("value");
-    if (value == nullptr) return add(node.source(), text(where, " has no 'value'"));
-    const auto number = number_of(field, *value, where);
-    if (!number) return;
-    if (!(*number >= field.least && *number <= field.most))
-      return add(value->source(), text(where, " is ", *number, ", but must lie from ", field.least,
-                                       " to ", field.most));
-    figure.value = *number;
-    field.of(machine_) = figure;
-  }
-
-  std::optional<double> number_of(const MachineField& field, const toml::node& node,
-                                  const std::string& where) {
-    if (const auto* v = node.as_integer()) return static_cast<double>(v->get());
-    if (const auto* v = node.as_floating_point()) return v->get();
-    if (const auto* v = node.as_string(); v != nullptr && field.unit != Unit::Number) {
-      try {
-        return field.unit == Unit::Bytes ? static_cast<double>(parse_bytes(v->get()))
-                                         : parse_bandwidth(v->get());
-      } catch (const UsageError& error) {
-        add(node.source(), text(where, ": ", error.what()));
-        return std::nullopt;
-      }
-    }
-    add(node.source(), text(where, " must be a number",
-                            field.unit == Unit::Bytes       ? " of bytes, or \"80GB\""
-                            : field.unit == Unit::Bandwidth ? " of bytes per second, or \"100GB/s\""
-                                                            : ""));
-    return std::nullopt;
-  }
-
-  // The keys 'is' and 'from'. Other keys than these and `more` are refused.
-  bool read_origin(const toml::table& table, const std::string& where,
-                   const std::vector<std::string>& more, Origin* origin, std::string* from) {
-    const std::size_t before = problems_.size();
-    std::vector<std::string> keys = more;
-    keys.insert(keys.end(), {"is", "from"});
-    for (const auto& [name, node] : table) {
-      const std::string key(name.str());
-      if (std::find(keys.begin(), keys.end(), key) == keys.end())
-        add(name.source(), text("unknown key '", key, "' in ", where, did_you_mean(key, keys)));
-    }
-    const toml::node* is = table.get("is");
-    const auto* word = is == nullptr ? nullptr : is->as_string();
-    const auto& names = origin_names();
-    const auto found =
-        word == nullptr ? names.end() : std::find(names.begin(), names.end(), word->get());
-    if (found == names.end())
-      add(is == nullptr ? table.source() : is->source(),
-          text(where, ": 'is' must be \"measured\", \"simulated\" or \"assumed\""));
-    else
-      *origin = static_cast<Origin>(found - names.begin());
-    const toml::node* source = table.get("from");
-    const auto* words = source == nullptr ? nullptr : source->as_string();
-    if (words == nullptr || trim(words->get()).empty())
-      add(source == nullptr ? table.source() : source->source(),
-          text(where, ": 'from' must name the figure's source"));
-    else
-      *from = words->get();
-    return problems_.size() == before;
+    const auto figure =
+        problems_.read_figure(node, text("'", field.key, "' in [", field.section, "]"), field.least,
+                              field.most, field.unit);
+    if (figure) field.of(machine_) = *figure;
   }
 
   void read_tables(const toml::node& node) {
@@ -282,18 +202,12 @@ class MachineReader {
   void read_table(const toml::table& table) {
     const std::string where = "[[all_reduce]]";
     CollectiveTable read;
-    const std::size_t before = problems_.size();
-    read_origin(table, where, {"ranks", "bytes", "seconds"}, &read.origin, &read.from);
-    const toml::node* ranks = table.get("ranks");
-    const auto number = ranks == nullptr ? std::nullopt : whole_number(*ranks, 2, 4096);
-    if (number)
-      read.ranks = static_cast<int>(*number);
-    else
-      add(ranks == nullptr ? table.source() : ranks->source(),
-          text("'ranks' in ", where, " must be a whole number from 2 to 4096"));
-    read.bytes = numbers(table, "bytes", where);
-    read.seconds = numbers(table, "seconds", where);
-    if (problems_.size() != before) return;
+    const std::size_t before = problems_.count();
+    problems_.read_origin(table, where, {"ranks", "bytes", "seconds"}, &read.origin, &read.from);
+    read.ranks = static_cast<int>(problems_.whole_number(table, "ranks", 2, 4096, where));
+    read.bytes = problems_.numbers(table, "bytes", where, smallest_number);
+    read.seconds = problems_.numbers(table, "seconds", where, smallest_number);
+    if (problems_.count() != before) return;
     const auto rises = [](const std::vector<double>& v) {
       return std::adjacent_find(v.begin(), v.end(), std::greater_equal<>()) == v.end();
     };
@@ -306,24 +220,6 @@ class MachineReader {
       machine_.all_reduce.push_back(std::move(read));
   }
 
-  std::vector<double> numbers(const toml::table& table, const char* key, const std::string& where) {
-    std::vector<double> read;
-    const toml::node* node = table.get(key);
-    const toml::array* items = node == nullptr ? nullptr : node->as_array();
-    if (items != nullptr)
-      for (const toml::node& item : *items) {
-        if (const auto* v = item.as_integer()) read.push_back(static_cast<double>(v->get()));
-        if (const auto* v = item.as_floating_point()) read.push_back(v->get());
-      }
-    const bool good =
-        items != nullptr && !read.empty() && read.size() == items->size() &&
-        std::all_of(read.begin(), read.end(), [](double v) { return v >= tiny && v <= huge; });
-    if (!good)
-      add(node == nullptr ? table.source() : node->source(),
-          text("'", key, "' in ", where, " must be a list of numbers above 0"));
-    return read;
-  }
-
   void read_blocks(const toml::node& node) {
     const toml::array* blocks = node.as_array();
     if (blocks == nullptr || !blocks->is_array_of_tables())
@@ -334,16 +230,12 @@ class MachineReader {
   void read_block(const toml::table& table) {
     const std::string where = "[[block]]";
     KnownBlock block;
-    const std::size_t before = problems_.size();
-    read_origin(table, where, {"hidden", "heads", "sequence", "micro_batch", "tensor", "seconds"},
-                &block.origin, &block.from);
+    const std::size_t before = problems_.count();
+    problems_.read_origin(table, where,
+                          {"hidden", "heads", "sequence", "micro_batch", "tensor", "seconds"},
+                          &block.origin, &block.from);
     const auto size = [&](const char* key) {
-      const toml::node* node = table.get(key);
-      const auto number = node == nullptr ? std::nullopt : whole_number(*node, 1, 100'000'000);
-      if (!number)
-        add(node == nullptr ? table.source() : node->source(),
-            text("'", key, "' in ", where, " must be a whole number from 1 to 100000000"));
-      return number.value_or(1);
+      return problems_.whole_number(table, key, 1, 100'000'000, where);
     };
     block.hidden = size("hidden");
     block.heads = size("heads");
@@ -352,12 +244,12 @@ class MachineReader {
     block.tensor = static_cast<int>(size("tensor"));
     const toml::node* seconds = table.get("seconds");
     const auto* number = seconds == nullptr ? nullptr : seconds->as_floating_point();
-    if (number == nullptr || !(number->get() >= tiny && number->get() <= 1e6))
+    if (number == nullptr || !(number->get() >= smallest_number && number->get() <= 1e6))
       add(seconds == nullptr ? table.source() : seconds->source(),
           text("'seconds' in ", where, " must be a number above 0, with a decimal point"));
     else
       block.seconds = number->get();
-    if (problems_.size() == before) machine_.blocks.push_back(std::move(block));
+    if (problems_.count() == before) machine_.blocks.push_back(std::move(block));
   }
 
   void check_together() {
@@ -366,45 +258,17 @@ class MachineReader {
                    " of ", machine_.memory.value, " bytes"));
   }
 
-  const std::string& file_;
+  TomlProblems problems_;
   Machine& machine_;
   bool has_devices_ = false;
   std::vector<std::string> seen_;
-  std::vector<std::pair<std::uint32_t, std::string>> problems_;
 };
-
-std::string quoted_toml(const std::string& words) {
-  std::ostringstream out;
-  out << toml::value<std::string>(words);
-  return out.str();
-}
-
-std::string number_toml(double value) {
-  std::ostringstream out;
-  out << std::setprecision(std::numeric_limits<double>::max_digits10) << value;
-  const std::string digits = out.str();
-  return digits.find_first_of(".e") == std::string::npos ? digits + ".0" : digits;
-}
-
-std::string origin_toml(Origin origin, const std::string& from) {
-  return text("is = \"", to_string(origin), "\", from = ", quoted_toml(from));
-}
-
-std::string list_toml(const std::vector<double>& values) {
-  std::vector<std::string> words;
-  for (const double value : values) words.push_back(number_toml(value));
-  return text("[", join(words, ", "), "]");
-}
 
 bool is_profile_name(const std::filesystem::path& path) {
   return !path.has_parent_path() && path.extension() != ".toml";
 }
 
 }  // namespace
-
-std::string_view to_string(Origin origin) {
-  return origin_names()[static_cast<std::size_t>(origin)];
-}
 
 Machine parse_machine(std::string_view toml_text, const std::string& file) {
   Machine machine;
@@ -425,14 +289,13 @@ std::string to_toml(const Machine& machine) {
   std::ostringstream out;
   out << "[machine]\nname = " << quoted_toml(machine.name)
       << "\nabout = " << quoted_toml(machine.about)
-      << "\ndevices_per_node = " << machine.devices_per_node << "\n";
+      << "\ndevices_per_node = " << machine.devices_per_node << "\n"
+      << measured_on_toml(machine);
   std::string section;
   const auto write = [&](const MachineField& field) {
     if (field.section != section) out << "\n[" << field.section << "]\n";
     section = field.section;
-    const Figure& figure = field.of(copy);
-    out << field.key << " = { value = " << number_toml(figure.value) << ", "
-        << origin_toml(figure.origin, figure.from) << " }\n";
+    out << field.key << " = " << figure_toml(field.of(copy)) << "\n";
   };
   for (const MachineField& field : machine_fields())
     if (field.is_set == nullptr || field.is_set(machine)) write(field);
@@ -446,6 +309,7 @@ std::string to_toml(const Machine& machine) {
         << "\ntensor = " << block.tensor << "\nseconds = " << number_toml(block.seconds)
         << "\nis = \"" << to_string(block.origin) << "\"\nfrom = " << quoted_toml(block.from)
         << "\n";
+  out << calibration_toml(machine);
   return out.str();
 }
 
