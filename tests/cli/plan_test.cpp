@@ -141,7 +141,8 @@ TEST_F(PlanVerb, RefusesRecipesThatCannotBePlanned) {
   EXPECT_THAT(refusal({"plan", "tiny.toml", "--gpt", billions_39}),
               HasSubstr("a recipe or --gpt, not both"));
   EXPECT_THAT(refusal({"plan", "tiny.toml", "--machine", "a100-8-per-node"}),
-              HasSubstr("--machine has no effect with a recipe"));
+              AllOf(HasSubstr("a100-8-per-node: has no 'sgd' in [optimizer]"),
+                    HasSubstr("trestle calibrate")));
   EXPECT_THAT(refusal({"plan", "--gpt", billions_39, "--batch", "8"}),
               HasSubstr("--gpt needs --devices"));
   EXPECT_THAT(refusal({"plan", "none.toml"}), HasSubstr("none.toml"));

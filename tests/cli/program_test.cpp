@@ -39,8 +39,9 @@ int widest_line(const std::string& words) {
 }
 
 TEST_F(Program, EveryVerbHasHelpWithExamples) {
-  for (const char* verb : {"train", "evaluate", "predict", "export", "view", "balance", "plan",
-                           "levels", "sweep", "data", "recipe", "doctor", "completion"}) {
+  for (const char* verb :
+       {"train", "evaluate", "predict", "export", "view", "balance", "plan", "calibrate", "levels",
+        "sweep", "data", "recipe", "doctor", "completion"}) {
     const Finished finished = run({verb, "--help"});
     EXPECT_EQ(finished.code, 0) << verb;
     EXPECT_THAT(finished.out, HasSubstr(std::string("Examples:\n  trestle ") + verb));

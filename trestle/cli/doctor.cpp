@@ -9,6 +9,7 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/cli/json.h"
+#include "trestle/cli/plan_machine.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/models/model.h"
@@ -52,6 +53,7 @@ Diagnosis diagnose(const RunOptions& options) {
                       .losses = train::loss_names(own),
                       .metrics = train::metric_names(own),
                       .attention = attention()};
+  diagnosis.machines = known_machines();
   for (const auto& known : schedule::known_schedules()) diagnosis.schedules.push_back(known.name);
   for (const auto& [name, make] : options.models) diagnosis.models.push_back(name);
   for (const std::string& name : split(train::data_set_names(own), ','))
@@ -84,6 +86,9 @@ void print(const Diagnosis& found) {
   line("data sets", join(found.data_sets, ", "));
   line("losses", join(found.losses, ", "));
   line("metrics", join(found.metrics, ", "));
+  line("machines", found.machines.empty()
+                       ? "none: trestle calibrate --out FILE measures this one for trestle plan"
+                       : join(found.machines, ", "));
   std::cout << std::flush;
 }
 

@@ -70,6 +70,7 @@ std::string to_json(const Diagnosis& diagnosis) {
                    {"data_sets", diagnosis.data_sets},
                    {"losses", diagnosis.losses},
                    {"metrics", diagnosis.metrics},
+                   {"machines", diagnosis.machines},
                    {"attention",
                     {{"field", diagnosis.attention.field},
                      {"default", diagnosis.attention.core},

@@ -27,6 +27,7 @@ struct Diagnosis {
   int virtual_devices = 0;  // the maximum
   int gpus = 0;
   std::vector<std::string> schedules, models, data_sets, losses, metrics;
+  std::vector<std::string> machines = {};  // files for trestle plan, in words
   // The core of attention: its key and default, and its operator on each type of device.
   struct Attention {
     std::string field, core, cpu, virtual_devices, gpus;

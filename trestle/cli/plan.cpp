@@ -1,5 +1,6 @@
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/cli/plan_machine.h"
 #include "trestle/cli/plan_output.h"
 #include "trestle/cli/plan_recipe.h"
 #include "trestle/cli/planned_sizes.h"
@@ -17,8 +19,9 @@ namespace trestle::cli {
 namespace {
 
 struct PlanArguments {
-  std::string recipe, machine = "a100-8-per-node", goal = "time", memory, out;
+  std::string recipe, goal = "time", memory, out;
   std::string gpt, llama, model, unet, resnet101;  // a model by its sizes
+  MachineArgument machine;
   std::vector<std::string> keep;
   std::int64_t devices = 0, batch = 0, top = 5;
   PlanOutput output;
@@ -53,7 +56,9 @@ int plan_by_sizes(const PlanArguments& arguments, const std::string& flag,
     throw UsageError(text(flag, " needs ", arguments.devices == 0 ? "--devices" : "--batch"),
                      {.hint = "For example: trestle plan --gpt layers=24,hidden=2048,heads=16,"
                               "sequence=1024,vocabulary=51200 --devices 8 --batch 64."});
-  const plan::Machine machine = plan::read_machine(arguments.machine);
+  MachineArgument named = arguments.machine;
+  if (named.name.empty()) named.name = "a100-8-per-node";
+  const plan::Machine machine = read_planned_machine(named);
   const auto model = model_by_sizes(flag.substr(2), sizes, machine);
   const plan::PlanRequest request = request_of(arguments);
   const plan::PlanResult result = plan::find_plans(*model, machine, request);
@@ -75,10 +80,15 @@ int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOpti
     refuse_without_effect(verb, {"--out"}, "with " + sizes[0].first);
     return plan_by_sizes(arguments, sizes[0].first, sizes[0].second);
   }
-  refuse_without_effect(verb, {"--machine"}, "with a recipe, whose layers are measured here");
+  if (arguments.machine.name.empty())
+    refuse_without_effect(verb, {"--for-other-machine"}, "without --machine");
   need_file(arguments.recipe, "RECIPE");
   need_folder_for(arguments.out, "--out");
+  std::optional<plan::Machine> machine;
+  if (!arguments.machine.name.empty()) machine = read_planned_machine(arguments.machine);
   return plan_recipe({.recipe = arguments.recipe,
+                      .machine = std::move(machine),
+                      .machine_file = arguments.machine.name,
                       .request = request_of(arguments),
                       .out = arguments.out,
                       .output = arguments.output},
@@ -112,9 +122,14 @@ void add_plan(Verb app, const RunOptions& options) {
            "(channels),image=,input_channels=,output_channels=")
       .type("SIZES");
   verb.add("--resnet101", arguments->resnet101, "ResNet-101: image=224,classes=1000").type("SIZES");
-  verb.add("--machine", arguments->machine,
-           "A machine's figures: a name in machines/ or a TOML file (default: a100-8-per-node)")
+  verb.add("--machine", arguments->machine.name,
+           "A machine's figures: a name in machines/ or a TOML file (default: a100-8-per-node). "
+           "With a recipe: a file of trestle calibrate, for its messages and optimizers (default: "
+           "messages between threads are measured for the plan)")
       .type("MACHINE");
+  verb.add_switch("--for-other-machine", arguments->machine.for_other_machine,
+                  "Plan with a file that was measured on another machine or with another version")
+      .rare();
   verb.add_number(
           "--devices", {1, most}, [arguments](std::int64_t n) { arguments->devices = n; },
           "The number of devices (default: those of the recipe)")

@@ -47,16 +47,22 @@ int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options)
   train::TrainHooks hooks;
   hooks.models = options.models;
   hooks.user_parts = user_parts_of(options);
+  const auto& file = arguments.machine;
+  const train::HostTimes times =
+      file ? train::host_times_of(*file, recipe, request.devices, arguments.machine_file)
+           : train::measure_host_times(recipe, std::min(request.devices, 8));
   const train::PlannedRecipe model(
       recipe, hooks,
       {.device = device,
        .count = request.devices,
-       .times = train::measure_host_times(recipe, std::min(request.devices, 8)),
+       .times = times,
+       .source_of_times =
+           file ? train::words_of_host_times(*file, times, arguments.machine_file) : std::string(),
        .says = [](const std::string& words) {
          if (isatty(STDERR_FILENO) != 0) std::cerr << words << std::endl;
        }});
   request.batch = model.batch();
-  const plan::Machine machine = train::machine_of_device(device);
+  const plan::Machine machine = train::machine_of_device(device, file);
   const plan::PlanResult result = plan::find_plans(model, machine, request);
   print_plan({model, machine, request, result}, arguments.output);
   if (!arguments.out.empty()) write_best(arguments, model, result);

@@ -286,7 +286,7 @@ void refuse_on_ranks(const std::string& verb) {
       {.hint = environment.source == "variables"
                    ? "Unset RANK and WORLD_SIZE."
                    : "Start it as one process: several would overwrite each other's "
-                     "files. Only trestle train, generate and evaluate run on ranks."});
+                     "files. Only trestle train, generate, evaluate and calibrate run on ranks."});
 }
 
 }  // namespace trestle::cli

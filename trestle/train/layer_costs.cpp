@@ -22,6 +22,7 @@
 #include "trestle/train/setup.h"
 #include "trestle/train/shard_traffic.h"
 #include "trestle/train/sharding_plan.h"
+#include "trestle/train/table_costs.h"
 
 namespace trestle::train {
 namespace {
@@ -373,7 +374,7 @@ static std::string words_of_network(const recipe::Recipe& recipe, const simulate
 // The collectives of the replicas of a stage with the layers [first, last).
 static void add_collectives(const recipe::Recipe& recipe, const LayerCosts& costs,
                             std::pair<std::size_t, std::size_t> layers,
-                            schedule::Recompute recompute, const MessageCost& message,
+                            schedule::Recompute recompute, const HostTimes& times,
                             simulate::StageCost* cost) {
   StageParameters parameters;
   int units = 0, trained_units = 0;
@@ -387,11 +388,25 @@ static void add_collectives(const recipe::Recipe& recipe, const LayerCosts& cost
   const SentBytes sent =
       bytes_sent(recipe.mesh, parameters,
                  {.micro_batches = costs.sizes.micro_batches, .recompute = recompute});
+  const Messages messages{
+      .gather = std::max(units, 1),
+      .reduce = messages_of_reduction(recipe.mesh, parameters.trained, trained_units)};
+  const bool sharded = recipe.mesh.shard > 1 && recipe.mesh.shard_level != "none";
+  const bool gathers_all = recipe.mesh.shard_level == "parameters";
+  const double gathered =
+      static_cast<double>(parameters.trained + (gathers_all ? parameters.frozen : 0));
+  const auto ranks = static_cast<int>(sharded ? recipe.mesh.shard : recipe.mesh.parts());
+  // The messages of a stage are equally large here.
   add_communication(
-      sent, message,
-      {.gather = std::max(units, 1),
-       .reduce = messages_of_reduction(recipe.mesh, parameters.trained, trained_units)},
-      cost);
+      sent,
+      DataMessageCosts{
+          .reduce = cost_in_tables(
+              times.tables, sharded ? plan::Exchange::ReduceScatter : plan::Exchange::AllReduce,
+              ranks, static_cast<double>(parameters.trained) / std::max(messages.reduce, 1),
+              times.replicas),
+          .gather = cost_in_tables(times.tables, plan::Exchange::AllGather, ranks,
+                                   gathered / messages.gather, times.replicas)},
+      messages, cost);
 }
 
 static void add_times_of_host(const recipe::Recipe& recipe, const LayerCosts& costs,
@@ -401,12 +416,19 @@ static void add_times_of_host(const recipe::Recipe& recipe, const LayerCosts& co
   const auto tensor = static_cast<int>(recipe.mesh.tensor);
   for (std::size_t stage = 0; stage < cut->messages.size(); ++stage)
     simulate::set_message_times(
-        [&](const LayerMessage& one) { return seconds_of(one, tensor, times.tensor); },
+        [&](const LayerMessage& one) {
+          return seconds_of(one, tensor,
+                            cost_in_tables(times.tables, exchange_of(one.kind), tensor,
+                                           static_cast<double>(one.bytes), times.tensor));
+        },
         &cut->messages[stage], &cut->stages[stage]);
   if (stages_apart(recipe.mesh))
-    for (simulate::RouteCost& route : cut->routes)
-      route.seconds =
-          times.stages.seconds + times.stages.seconds_per_byte * static_cast<double>(route.bytes);
+    for (simulate::RouteCost& route : cut->routes) {
+      const auto bytes = static_cast<double>(route.bytes);
+      const MessageCost message =
+          cost_in_tables(times.tables, plan::Exchange::Send, 2, bytes, times.stages);
+      route.seconds = message.seconds + message.seconds_per_byte * std::max(bytes, 1.0);
+    }
   std::size_t first = 0;
   for (std::size_t stage = 0; stage < balance.size(); ++stage) {
     const std::size_t last = first + static_cast<std::size_t>(balance[stage]);
@@ -417,8 +439,7 @@ static void add_times_of_host(const recipe::Recipe& recipe, const LayerCosts& co
     cut->stages[stage].step = times.optimizer_seconds_per_byte * static_cast<double>(trained) /
                               static_cast<double>(sharded ? recipe.mesh.shard : 1);
     if (recipe.mesh.parts() > 1)
-      add_collectives(recipe, costs, {first, last}, modes[stage], times.replicas,
-                      &cut->stages[stage]);
+      add_collectives(recipe, costs, {first, last}, modes[stage], times, &cut->stages[stage]);
     first = last;
   }
 }
@@ -434,7 +455,7 @@ StepOnPaper step_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
   const auto link = link_of(recipe.mesh);
   if (!link) {
     add_times_of_host(recipe, costs, balance, times, &step.costs);
-    if (recipe.mesh.parts() > 1 && times.replicas.seconds + times.replicas.seconds_per_byte > 0)
+    if (recipe.mesh.parts() > 1 && times.has_messages())
       step.table = add_reductions(std::move(step.table));
     return step;
   }

@@ -6,6 +6,7 @@
 #include "trestle/device/device.h"
 #include "trestle/models/model.h"
 #include "trestle/plan/balance.h"
+#include "trestle/plan/machine/calibration.h"
 #include "trestle/plan/stage_costs.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/schedule/timeline.h"
@@ -84,6 +85,13 @@ struct HostTimes {
   MessageCost tensor = {};    // collectives of the ranks that split layers
   MessageCost stages = {};  // from one stage to another, where the stages are on ranks of their own
   double optimizer_seconds_per_byte = 0;  // of trained parameters that a rank steps
+  // By size and number of ranks, of one transport: they replace the three costs above for the kinds
+  // of messages that they have (plan/machine/calibration.h).
+  std::vector<plan::MessageTable> tables = {};
+
+  bool has_messages() const {
+    return !tables.empty() || replicas.seconds + replicas.seconds_per_byte > 0;
+  }
 };
 
 // A step of a cut, ready to be simulated.

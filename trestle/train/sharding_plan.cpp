@@ -218,13 +218,19 @@ double seconds_of(const LayerMessage& message, int ranks, const MessageCost& cos
 
 void add_communication(const SentBytes& sent, const MessageCost& message, const Messages& messages,
                        simulate::StageCost* cost) {
+  add_communication(sent, DataMessageCosts{message, message}, messages, cost);
+}
+
+void add_communication(const SentBytes& sent, const DataMessageCosts& message,
+                       const Messages& messages, simulate::StageCost* cost) {
   const double reduction =
-      sent.reduce * message.seconds_per_byte + messages.reduce * message.seconds;
+      sent.reduce * message.reduce.seconds_per_byte + messages.reduce * message.reduce.seconds;
   const double hidden = 1 - 1 / static_cast<double>(std::max(1, messages.reduce));
   cost->reduce = reduction - std::min(reduction, cost->backward) * hidden;
   if (sent.gathers == 0) return;
-  const double gather = (sent.all() - sent.reduce) / sent.gathers * message.seconds_per_byte +
-                        messages.gather * message.seconds;
+  const double gather =
+      (sent.all() - sent.reduce) / sent.gathers * message.gather.seconds_per_byte +
+      messages.gather * message.gather.seconds;
   if (!sent.gathers_in_each_run) {
     cost->unshard = gather;
     return;

@@ -108,5 +108,12 @@ int messages_of_reduction(const recipe::Recipe::Mesh& mesh, Bytes trained, int u
 // its last message, and but what takes longer than the backward. Nothing hides a gather.
 void add_communication(const SentBytes& sent, const MessageCost& message, const Messages& messages,
                        simulate::StageCost* cost);
+// The same with separate costs of the messages that reduce and that gather.
+struct DataMessageCosts {
+  MessageCost reduce = {};
+  MessageCost gather = {};
+};
+void add_communication(const SentBytes& sent, const DataMessageCosts& message,
+                       const Messages& messages, simulate::StageCost* cost);
 
 }  // namespace trestle::train

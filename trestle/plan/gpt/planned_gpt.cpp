@@ -264,9 +264,14 @@ std::string PlannedGpt::flops_formula() const { return plan::flops_formula(model
 
 std::string PlannedGpt::sources(const Machine& machine) const {
   return text(
-      "Times are simulated, bytes are a formula's, both assumed for this machine: constants ",
-      machine.transformer.matrix_efficiency.from, "; between nodes ",
-      format_bandwidth(machine.between.bandwidth.value), ", ",
+      machine.measured_on
+          ? text("Times are simulated with constants that were measured on ",
+                 machine.measured_on->date, " (", machine.measured_on->cpu, ", ",
+                 machine.measured_on->devices, "), and bytes are a formula's")
+          : text("Times are simulated, bytes are a formula's, both assumed for this machine: "
+                 "constants ",
+                 machine.transformer.matrix_efficiency.from),
+      "; between nodes ", format_bandwidth(machine.between.bandwidth.value), ", ",
       to_string(machine.between.bandwidth.origin), ". The range: ", machine.transformer.spread.from,
       ". MFU is ", flops_formula(), " over step x devices x peak.");
 }

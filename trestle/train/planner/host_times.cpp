@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
+#include "trestle/base/text.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/device/seeded.h"
 #include "trestle/optim/factory.h"
@@ -32,7 +34,56 @@ double optimizer_seconds_per_byte(const recipe::Recipe& recipe) {
   return best / static_cast<double>(measured_bytes);
 }
 
+// The optimizer's name in a machine file.
+std::string name_in_file(const recipe::Recipe& recipe) {
+  const bool momentum = recipe.optimizer.name == "sgd" && recipe.optimizer.momentum > 0;
+  return momentum ? "sgd_momentum" : recipe.optimizer.name;
+}
+
+// The tables inside one machine over the first of these transports that has any.
+std::vector<plan::MessageTable> counted_tables(const plan::Machine& machine) {
+  for (const char* over : {"nccl", "gloo", "threads"}) {
+    std::vector<plan::MessageTable> tables;
+    for (const plan::MessageTable& table : machine.messages)
+      if (table.over == over && table.reach == plan::Reach::Inside) tables.push_back(table);
+    if (!tables.empty()) return tables;
+  }
+  return {};
+}
+
 }  // namespace
+
+HostTimes host_times_of(const plan::Machine& machine, const recipe::Recipe& recipe, int ranks,
+                        const std::string& file) {
+  HostTimes times;
+  const std::string name = name_in_file(recipe);
+  for (const plan::OptimizerTime& one : machine.optimizers)
+    if (one.name == name) times.optimizer_seconds_per_byte = one.seconds_per_byte.value;
+  const std::string hint =
+      "trestle calibrate --out FILE measures this machine. Without --machine a recipe's messages "
+      "are measured for the plan alone.";
+  if (times.optimizer_seconds_per_byte == 0)
+    throw UsageError(text(file, ": has no '", name, "' in [optimizer], the recipe's optimizer"),
+                     {.hint = hint});
+  if (ranks < 2) return times;
+  times.tables = counted_tables(machine);
+  for (const plan::Exchange kind : {plan::Exchange::AllReduce, plan::Exchange::AllGather,
+                                    plan::Exchange::ReduceScatter, plan::Exchange::Send})
+    if (std::none_of(times.tables.begin(), times.tables.end(),
+                     [&](const plan::MessageTable& table) { return table.kind == kind; }))
+      throw UsageError(text(file, ": has no table [[message]] with kind = \"", to_string(kind),
+                            "\" and reach = \"inside\""),
+                       {.hint = hint});
+  return times;
+}
+
+std::string words_of_host_times(const plan::Machine& machine, const HostTimes& times,
+                                const std::string& file) {
+  return text(
+      "Messages and the optimizer are those of ", file,
+      times.tables.empty() ? std::string() : text(", over ", times.tables.front().over),
+      machine.measured_on ? text(", measured on ", machine.measured_on->date) : std::string(), ".");
+}
 
 HostTimes measure_host_times(const recipe::Recipe& recipe, int ranks) {
   HostTimes times;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+
+#include "trestle/plan/machine/machine.h"
 #include "trestle/train/layer_costs.h"
 
 // Inside of the trainer. Not installed.
@@ -9,5 +12,15 @@ namespace trestle::train {
 // under a second: `ranks` ranks that are threads add up small and large tensors on the CPU, and the
 // optimizer steps 4 MiB of parameters. One rank alone has no messages.
 HostTimes measure_host_times(const recipe::Recipe& recipe, int ranks);
+
+// The same from a machine file: its optimizer, and its tables of messages inside one machine over
+// processes, or else over threads. Throws UsageError with the name of `file` for a recipe's
+// optimizer that it does not have, and with several ranks for a file without these tables.
+HostTimes host_times_of(const plan::Machine& machine, const recipe::Recipe& recipe, int ranks,
+                        const std::string& file);
+
+// "Messages and the optimizer are those of mine.toml, measured over gloo on 2026-01-31."
+std::string words_of_host_times(const plan::Machine& machine, const HostTimes& times,
+                                const std::string& file);
 
 }  // namespace trestle::train

@@ -187,10 +187,12 @@ bool PlannedRecipe::splits_tokens() const { return false; }
 
 std::string PlannedRecipe::sources(const plan::Machine& machine) const {
   return text("Steps are simulated from layers that were measured on this machine alone, on one ",
-              "core for each device, and extrapolated; so are the bytes. Messages are those of ",
-              devices_.count, " ranks that are threads here. The range is ",
-              to_string(machine.transformer.spread.origin), ": ", machine.transformer.spread.from,
-              ".");
+              "core for each device, and extrapolated; so are the bytes. ",
+              devices_.source_of_times.empty()
+                  ? text("Messages are those of ", devices_.count, " ranks that are threads here.")
+                  : devices_.source_of_times,
+              " The range is ", to_string(machine.transformer.spread.origin), ": ",
+              machine.transformer.spread.from, ".");
 }
 
 std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) const {

@@ -21,6 +21,8 @@ struct PlannedDevices {
   Device device;  // each of them: its kind and its budget
   int count = 1;
   HostTimes times = {};  // of messages and optimizers on them
+  // The sentence that names their source; empty = measured here, between threads.
+  std::string source_of_times = {};
   // Gets a line before each measurement of the layers, which may take long; may be empty.
   std::function<void(const std::string&)> says = {};
 };

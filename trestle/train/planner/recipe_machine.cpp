@@ -5,11 +5,17 @@
 
 namespace trestle::train {
 
-plan::Machine machine_of_device(const Device& device) {
+plan::Machine machine_of_device(const Device& device, const std::optional<plan::Machine>& file) {
   plan::Machine machine;
   machine.name = device.torch.is_privateuseone() ? "virtual devices" : "this machine";
-  machine.memory.value =
-      device.budget > 0 ? static_cast<double>(device.budget) : std::numeric_limits<double>::max();
+  machine.memory.value = std::numeric_limits<double>::max();
+  if (file) {
+    machine.name = file->name;
+    machine.memory = file->memory;
+    machine.price_per_hour = file->price_per_hour;
+    machine.measured_on = file->measured_on;
+  }
+  if (device.budget > 0) machine.memory = {.value = static_cast<double>(device.budget)};
   machine.transformer.spread = {
       .value = 0.15, .origin = plan::Origin::Assumed, .from = "15 %, no plan was measured yet"};
   return machine;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "trestle/device/device.h"
@@ -10,8 +11,10 @@
 namespace trestle::train {
 
 // The machine of a recipe's plan: devices like this one. The layers are measured, so it has no
-// figures but its memory and the assumed range of a prediction.
-plan::Machine machine_of_device(const Device& device);
+// figures but its memory and the assumed range of a prediction. A calibrated file adds its name,
+// its price, and its memory where the device has no budget.
+plan::Machine machine_of_device(const Device& device,
+                                const std::optional<plan::Machine>& file = {});
 
 // The number of devices that a recipe is planned for: of the ranks that it lays out if it does, and
 // else of its devices.
