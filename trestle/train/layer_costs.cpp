@@ -13,6 +13,7 @@
 #include "trestle/schedule/data_parallel.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
+#include "trestle/simulate/collective_traffic.h"
 #include "trestle/simulate/simulate.h"
 #include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/loss_memory.h"
@@ -371,6 +372,27 @@ static std::string words_of_network(const recipe::Recipe& recipe, const simulate
                    : "each rank on a host of its own");
 }
 
+// A reduction of gradients of `bytes`. In rows of shards it is one over the row and one of the
+// shards over the replicas; the rate is that of both together.
+static MessageCost cost_of_reduction(const recipe::Recipe::Mesh& mesh, const HostTimes& times,
+                                     double bytes) {
+  const bool sharded = mesh.shard > 1 && mesh.shard_level != "none";
+  const auto cost = [&](plan::Exchange kind, std::int64_t ranks, double size) {
+    return cost_in_tables(times.tables, kind, static_cast<int>(ranks), size, times.replicas);
+  };
+  if (!sharded) return cost(plan::Exchange::AllReduce, mesh.parts(), bytes);
+  MessageCost message = cost(plan::Exchange::ReduceScatter, mesh.shard, bytes);
+  if (mesh.replicate < 2) return message;
+  const double shard = bytes / static_cast<double>(mesh.shard);
+  const double in_row = bytes * simulate::share_in_ring(mesh.shard);
+  const double over_replicas = 2 * shard * simulate::share_in_ring(mesh.replicate);
+  const MessageCost second = cost(plan::Exchange::AllReduce, mesh.replicate, shard);
+  message.seconds_per_byte =
+      (message.seconds_per_byte * in_row + second.seconds_per_byte * over_replicas) /
+      (in_row + over_replicas);
+  return message;
+}
+
 // The collectives of the replicas of a stage with the layers [first, last).
 static void add_collectives(const recipe::Recipe& recipe, const LayerCosts& costs,
                             std::pair<std::size_t, std::size_t> layers,
@@ -391,21 +413,19 @@ static void add_collectives(const recipe::Recipe& recipe, const LayerCosts& cost
   const Messages messages{
       .gather = std::max(units, 1),
       .reduce = messages_of_reduction(recipe.mesh, parameters.trained, trained_units)};
-  const bool sharded = recipe.mesh.shard > 1 && recipe.mesh.shard_level != "none";
   const bool gathers_all = recipe.mesh.shard_level == "parameters";
   const double gathered =
       static_cast<double>(parameters.trained + (gathers_all ? parameters.frozen : 0));
-  const auto ranks = static_cast<int>(sharded ? recipe.mesh.shard : recipe.mesh.parts());
   // The messages of a stage are equally large here.
   add_communication(
       sent,
       DataMessageCosts{
-          .reduce = cost_in_tables(
-              times.tables, sharded ? plan::Exchange::ReduceScatter : plan::Exchange::AllReduce,
-              ranks, static_cast<double>(parameters.trained) / std::max(messages.reduce, 1),
-              times.replicas),
-          .gather = cost_in_tables(times.tables, plan::Exchange::AllGather, ranks,
-                                   gathered / messages.gather, times.replicas)},
+          .reduce = cost_of_reduction(recipe.mesh, times,
+                                      std::max(1.0, static_cast<double>(parameters.trained) /
+                                                        std::max(messages.reduce, 1))),
+          .gather = cost_in_tables(times.tables, plan::Exchange::AllGather,
+                                   static_cast<int>(recipe.mesh.shard), gathered / messages.gather,
+                                   times.replicas)},
       messages, cost);
 }
 

@@ -217,6 +217,10 @@ class Calibrator {
     };
     add(plan::CopyPath::OnDevice, device_, device_);
     if (kind_ == DeviceKind::Cpu) return;
+    jobs->push_back({"memory bandwidth of the host", [=, this] {
+                       machine->host.emplace().memory_bandwidth =
+                           memory_bandwidth(at::kCPU, depth_);
+                     }});
     add(plan::CopyPath::ToHost, device_, at::kCPU);
     add(plan::CopyPath::FromHost, at::kCPU, device_);
     if (kind_ == DeviceKind::Virtual || cuda_count() > 1)
@@ -296,6 +300,7 @@ class Calibrator {
                           format_bytes(static_cast<Bytes>(on.memory)), " of memory",
                           on.gpu.empty() ? "" : ", " + on.gpu);
     set_memory(on, machine);
+    set_host(on, machine);
     machine->measured_on = std::move(on);
     const std::string type = fastest_type(*machine);
     derive_transformer(block_, type, optimizer_start_, machine);
@@ -305,6 +310,19 @@ class Calibrator {
       notes->push_back("no messages: one rank alone, so the links are assumed");
     else if (hosts_.ranks.size() == 1)
       notes->push_back("no second host took part, so the link between nodes is assumed");
+  }
+
+  // For offload. A CPU's devices have the host's memory already.
+  static void set_host(const plan::MeasuredOn& on, plan::Machine* machine) {
+    if (!machine->host) return;
+    machine->host->memory = {
+        .value = on.memory, .origin = plan::Origin::Measured, .from = "the machine's memory"};
+    for (const plan::CopyTable& copy : machine->copies)
+      if (copy.path == plan::CopyPath::ToHost)
+        machine->host->bandwidth = {.value = copy.bytes.back() / copy.seconds.back(),
+                                    .origin = plan::Origin::Measured,
+                                    .from = "the largest copy to the host",
+                                    .spread = copy.spread.back()};
   }
 
   void set_memory(const plan::MeasuredOn& on, plan::Machine* machine) const {

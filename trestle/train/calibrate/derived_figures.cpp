@@ -130,6 +130,8 @@ void derive_transformer(const BlockCosts& block, const std::string& type,
                         const plan::Figure& optimizer_start, plan::Machine* machine) {
   const double peak = fastest_rate(*machine, type);
   machine->peak = measured_figure(peak, 0, text("the fastest measured product, in ", type));
+  if (const double fp32 = fastest_rate(*machine, "fp32"); fp32 > 0)
+    machine->peak_fp32 = measured_figure(fp32, 0, "the fastest measured product, in fp32");
   const ProductLine line = fit_products(*machine, type, peak);
   const double bandwidth = machine->memory_bandwidth.value;
   plan::TransformerTimes& times = machine->transformer;
