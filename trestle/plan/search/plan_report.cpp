@@ -63,28 +63,6 @@ std::string why_slower(const Plan& plan, const Plan& best) {
   return join(parts, ", ");
 }
 
-std::string why_lost(const ReportOf& report, const Plan& plan, const Plan& best) {
-  const double slower = plan.step.seconds - best.step.seconds;
-  const double larger = plan.worst.total() - best.worst.total();
-  std::vector<std::string> parts;
-  if (report.request.goal == Goal::Memory && larger > 0)
-    parts.push_back(text("its peak is ", bytes_text(larger), " larger"));
-  if (report.request.goal == Goal::Money && plan.money > best.money)
-    parts.push_back(text("a step costs ", money_text(plan.money - best.money), " more"));
-  if (std::abs(slower) > 1e-9 * best.step.seconds) {
-    parts.push_back(text("it takes ", format_duration(std::abs(slower)),
-                         slower > 0 ? " longer" : " less", " per step"));
-    const std::string why = why_slower(plan, best);
-    if (!why.empty()) parts.push_back(why);
-  } else if (larger > 0 && parts.empty()) {
-    parts.push_back(
-        text("it takes the same time, and its peak is ", bytes_text(larger), " larger"));
-  } else if (parts.empty()) {
-    parts.emplace_back("it takes the same time and memory");
-  }
-  return join(parts, ": ");
-}
-
 std::string head_text(const ReportOf& report) {
   const PlanRequest& request = report.request;
   const std::string kept = to_string(request.kept);
@@ -258,6 +236,28 @@ Json too_large_json(const ReportOf& report, const TooLarge& large) {
 }
 
 }  // namespace
+
+std::string why_lost(const ReportOf& report, const Plan& plan, const Plan& best) {
+  const double slower = plan.step.seconds - best.step.seconds;
+  const double larger = plan.worst.total() - best.worst.total();
+  std::vector<std::string> parts;
+  if (report.request.goal == Goal::Memory && larger > 0)
+    parts.push_back(text("its peak is ", bytes_text(larger), " larger"));
+  if (report.request.goal == Goal::Money && plan.money > best.money)
+    parts.push_back(text("a step costs ", money_text(plan.money - best.money), " more"));
+  if (std::abs(slower) > 1e-9 * best.step.seconds) {
+    parts.push_back(text("it takes ", format_duration(std::abs(slower)),
+                         slower > 0 ? " longer" : " less", " per step"));
+    const std::string why = why_slower(plan, best);
+    if (!why.empty()) parts.push_back(why);
+  } else if (larger > 0 && parts.empty()) {
+    parts.push_back(
+        text("it takes the same time, and its peak is ", bytes_text(larger), " larger"));
+  } else if (parts.empty()) {
+    parts.emplace_back("it takes the same time and memory");
+  }
+  return join(parts, ": ");
+}
 
 double least_seconds(double predicted, const Machine& machine) {
   return predicted / (1 + machine.transformer.spread.value);
