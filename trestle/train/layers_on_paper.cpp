@@ -1,5 +1,8 @@
 #include "trestle/train/layers_on_paper.h"
 
+#include <ATen/ops/fill.h>
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <iostream>
 
@@ -8,6 +11,7 @@
 #include "trestle/device/virtual_device.h"
 #include "trestle/train/example_check.h"
 #include "trestle/train/initial_weights.h"
+#include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/loss_memory.h"
 #include "trestle/train/optimizers/parameter_groups.h"
 #include "trestle/train/setup.h"
@@ -24,11 +28,28 @@ const recipe::Recipe& checked(const recipe::Recipe& recipe, const UserParts& own
   return recipe;
 }
 
-void make_layers(const nn::Layers& model, at::MemoryFormat format) {
+// Gives weights that were not drawn a value that products are as fast with as with any other:
+// denormal numbers are slow.
+void fill(const nn::Layer& layer) {
+  constexpr double any_weight = 0.01;
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& parameter : layer.parameters())
+    if (parameter.is_floating_point()) parameter.fill_(any_weight);
+}
+
+void make_layers(const nn::Layers& model, at::MemoryFormat format, models::InitialWeights weights) {
   for (const auto& layer : model.graph().layers) {
     layer.to(at::kCPU);
     layer.to(format);
+    if (weights == models::InitialWeights::Unset) fill(layer);
   }
+}
+
+// The weights are not measured, and to draw those of a large model takes longer than its layers.
+models::InitialWeights weights_on_paper(const recipe::Recipe& recipe, const TrainHooks& hooks) {
+  return is_transformer(recipe) && !hooks.models.contains(recipe.model.name)
+             ? models::InitialWeights::Unset
+             : models::InitialWeights::Drawn;
 }
 
 }  // namespace
@@ -42,26 +63,30 @@ at::Device device_to_measure_on(const recipe::Recipe& recipe, const std::vector<
 }
 
 LayersOnPaper::LayersOnPaper(const recipe::Recipe& recipe, const TrainHooks& hooks,
-                             at::Device device, Progress* reports)
+                             at::Device device, Progress* reports, const LayersOnPaper* like)
     : recipe_(checked(recipe, hooks.user_parts)),
       split_(split_on_paper(recipe.mesh)),
-      model_(make_model(recipe, hooks.models, split_)),
-      data_(look_at_data(recipe, hooks.user_parts)),
+      model_(make_model(recipe, hooks.models, split_, nullptr, weights_on_paper(recipe, hooks))),
+      data_(like != nullptr ? like->data_ : look_at_data(recipe, hooks.user_parts)),
       device_(device),
       loss_(loss_of_split(recipe, hooks.user_parts, split_)) {
   check_channels(recipe_, data_.example);
   check_shares(recipe_, data_.training);
   if (data_.training > 0) recipe_.train.batch = std::min(recipe_.train.batch, data_.training);
-  make_layers(model_, memory_format_of(recipe_));
+  make_layers(model_, memory_format_of(recipe_), weights_on_paper(recipe_, hooks));
   check_parameter_names(recipe_, model_.named_parameters());
   freeze_named(recipe_, model_.named_parameters());
+  if (like != nullptr) {
+    slow_ = like->slow_;
+    samples_.emplace(recipe_, model_, device, slow_, split_.ranks.log(), &*like->samples_);
+    return;
+  }
   check_example(recipe_, model_, loss_, data_.sample);
-  std::optional<precision::SlowPrecision> slow;
   if (!device.is_cuda()) {
     const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
-    slow = report_slow_precision(recipe_, model_, hooks, reports != nullptr ? *reports : *silent);
+    slow_ = report_slow_precision(recipe_, model_, hooks, reports != nullptr ? *reports : *silent);
   }
-  samples_.emplace(recipe_, model_, device, slow, split_.ranks.log());
+  samples_.emplace(recipe_, model_, device, slow_, split_.ranks.log());
 }
 
 LayerCosts LayersOnPaper::costs(const recipe::Recipe& recipe,

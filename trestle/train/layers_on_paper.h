@@ -22,9 +22,11 @@ class LayersOnPaper {
  public:
   // `device` is that of the measurement: device_to_measure_on(). Checks the recipe, its weights,
   // the model and one sample of the data. A precision that is slow on this CPU is reported to
-  // `reports`, if it is not null. Throws UsageError for what train() would refuse.
+  // `reports`, if it is not null. `like`, which must outlive it or be null, has the same recipe
+  // with other recomputation: layers that they have in common are not measured again. Throws
+  // UsageError for what train() would refuse.
   LayersOnPaper(const recipe::Recipe& recipe, const TrainHooks& hooks, at::Device device,
-                Progress* reports);
+                Progress* reports, const LayersOnPaper* like = nullptr);
   LayersOnPaper(const LayersOnPaper&) = delete;
   LayersOnPaper& operator=(const LayersOnPaper&) = delete;
 
@@ -45,6 +47,7 @@ class LayersOnPaper {
   DataOnPaper data_;
   at::Device device_;
   nn::Loss loss_;
+  std::optional<precision::SlowPrecision> slow_;
   std::optional<MeasuredSamples> samples_;
 };
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "trestle/base/text.h"
 #include "trestle/pipeline/execute/micro_batch.h"
 #include "trestle/pipeline/profile/profile_layers.h"
 #include "trestle/plan/extrapolate.h"
@@ -51,6 +52,29 @@ double places_of(at::IntArrayRef sizes) {
   return static_cast<double>(sizes[0] * c10::multiply_integers(sizes.slice(2)));
 }
 
+bool is_block(const nn::Layer& layer) { return layer.name.starts_with("blocks."); }
+
+// Blocks of a transformer with equal parameters are equal, unless the recipe recomputes some of
+// them by their names.
+std::vector<int> kinds_of(const recipe::Recipe& recipe, const nn::Graph& graph) {
+  if (!is_transformer(recipe)) return {};
+  for (const std::string& name : recipe.pipeline.checkpoint)
+    if (name != "blocks" && name != "attention" && name != "layers") return {};
+  std::vector<int> kinds;
+  std::map<std::string, int> known;  // by the parameters as text
+  for (const nn::Layer& layer : graph.layers) {
+    kinds.push_back(-1);
+    if (!is_block(layer)) continue;
+    std::string parameters;
+    for (const auto& [name, tensor] : layer.named_parameters())
+      parameters +=
+          text(name, " ", join(tensor.sizes().vec(), "x"), " ", c10::toString(tensor.scalar_type()),
+               tensor.requires_grad() ? " trained\n" : " frozen\n");
+    kinds.back() = known.emplace(parameters, static_cast<int>(known.size())).first->second;
+  }
+  return kinds;
+}
+
 bool is_large_sample(const at::Tensor& example) {
   if (example.dim() == 4) return places_of(example.sizes()) > 2 * large_area;
   return example.dim() == 5 && example.size(4) >= 2 * more_columns &&
@@ -62,12 +86,13 @@ bool is_large_sample(const at::Tensor& example) {
 MeasuredSamples::MeasuredSamples(const recipe::Recipe& recipe, const nn::Layers& model,
                                  at::Device device,
                                  const std::optional<precision::SlowPrecision>& slow,
-                                 std::shared_ptr<MessageLog> log)
+                                 std::shared_ptr<MessageLog> log, const MeasuredSamples* like)
     : recipe_(recipe),
       model_(model),
       device_(device),
       precision_(precision::parse_precision(recipe.train.precision)),
-      log_(std::move(log)) {
+      log_(std::move(log)),
+      like_(like) {
   if (!slow || precision_ != Precision::Float16 || slow->speed.bf16 <= 0) return;
   precision_ = Precision::BFloat16;
   times_ = slow->speed.fp16 / slow->speed.bf16;
@@ -88,22 +113,32 @@ plan::LayerProfile MeasuredSamples::profile(const at::Tensor& example, std::int6
                            static_cast<double>(count));
 }
 
-plan::LayerProfile MeasuredSamples::measure(const at::Tensor& example, std::int64_t count) const {
+const plan::LayerProfile& MeasuredSamples::measured(const at::Tensor& example,
+                                                    std::int64_t count) const {
   std::vector<std::int64_t> sizes = example.sizes().vec();
   sizes[0] = count;
   if (const auto found = measured_.find(sizes); found != measured_.end()) return found->second;
+  const nn::Graph graph = graph_of_training(recipe_, model_);
+  KnownLayers known{.kind = kinds_of(recipe_, graph)};
+  if (like_ != nullptr) {
+    known.profile = &like_->measured(example, count);
+    for (const nn::Layer& layer : graph.layers) known.is_known.push_back(!is_block(layer));
+  }
   const at::Tensor values =
       example.is_floating_point() ? at::rand(sizes) : example.expand(sizes).clone();
   const at::Tensor inputs = pipeline::in_memory_format({values}, memory_format_of(recipe_))[0];
   const precision::Autocast autocast(precision_);
-  plan::LayerProfile profile =
-      profile_layers(graph_of_training(recipe_, model_), {inputs}, device_, log_.get());
+  return measured_.emplace(sizes, profile_layers(graph, {inputs}, device_, log_.get(), known))
+      .first->second;
+}
+
+plan::LayerProfile MeasuredSamples::measure(const at::Tensor& example, std::int64_t count) const {
+  plan::LayerProfile profile = measured(example, count);
   for (plan::LayerCost& cost : profile.layers) {
     if (cost.parameters == 0) continue;
     cost.forward *= times_;
     cost.backward *= times_;
   }
-  measured_.emplace(sizes, profile);
   return profile;
 }
 

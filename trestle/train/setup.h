@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trestle/models/model.h"
+#include "trestle/models/transformer/initialize.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/simulate/link.h"
@@ -46,10 +47,12 @@ void check_names_of_layers(const recipe::Recipe& recipe, const nn::Layers& model
 // The model of [model]: one of `own`, or one of models::make_model's. Its layers have
 // the names that [mesh] and [pipeline] give: check_names_of_layers(). `tensor` splits its layers:
 // those of a transformer as they are made, those of another model by a plan (split_layers.h). All
-// of these ranks call it. `plan` gets what became of each layer that a plan split.
+// of these ranks call it. `plan` gets what became of each layer that a plan split. Unset weights
+// are those of a transformer of trestle's alone: other models draw theirs.
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own,
                       const models::TensorSplit& tensor = {},
-                      tensor_parallel::SplitPlan* plan = nullptr);
+                      tensor_parallel::SplitPlan* plan = nullptr,
+                      models::InitialWeights weights = models::InitialWeights::Drawn);
 
 // The split of [mesh] as its first rank sees it, without other ranks: for predictions.
 models::TensorSplit split_on_paper(const recipe::Recipe::Mesh& mesh);

@@ -114,8 +114,9 @@ void run_layer_backward(const nn::Values& results) {
 
 class LayerMeter {
  public:
-  LayerMeter(const nn::Graph& graph, at::Device device, MessageLog* log = nullptr)
-      : graph_(graph), device_(device), log_(log) {}
+  LayerMeter(const nn::Graph& graph, at::Device device, MessageLog* log = nullptr,
+             const KnownLayers& known = {})
+      : graph_(graph), device_(device), log_(log), known_(known) {}
 
   plan::LayerProfile measure(const nn::Values& micro_batch) {
     plan::LayerProfile profile;
@@ -124,8 +125,14 @@ class LayerMeter {
       add({nn::model_input, static_cast<int>(i)},
           given.defined() ? to_device(given, at::kCPU).detach() : given, profile);
     }
-    for (int layer = 0; layer < static_cast<int>(graph_.layers.size()); ++layer)
-      measure_layer(layer, profile);
+    for (int layer = 0; layer < static_cast<int>(graph_.layers.size()); ++layer) {
+      if (const int twin = measured_twin(layer); twin >= 0)
+        take_twin(layer, twin, profile);
+      else if (known_.profile != nullptr && known_.is_known.at(static_cast<std::size_t>(layer)))
+        take_known(layer, profile);
+      else
+        measure_layer(layer, profile);
+    }
     for (const auto& edge : graph_.edges) {
       auto& value = profile.values[number_.at({edge.from_layer, edge.from_output})];
       if (value.to.empty() || value.to.back() != edge.to_layer) value.to.push_back(edge.to_layer);
@@ -165,6 +172,77 @@ class LayerMeter {
     measure_memory(index, cost, profile);
   }
 
+  int kind_of(int index) const {
+    return known_.kind.empty() ? -1 : known_.kind.at(static_cast<std::size_t>(index));
+  }
+
+  // An earlier layer of this kind with such arguments; -1 = there is none.
+  int measured_twin(int index) const {
+    if (kind_of(index) < 0) return -1;
+    for (int other = 0; other < index; ++other)
+      if (kind_of(other) == kind_of(index) && have_like_arguments(other, index)) return other;
+    return -1;
+  }
+
+  bool have_like_arguments(int one, int other) const {
+    const auto a = values_used_by(graph_, one), b = values_used_by(graph_, other);
+    if (a.size() != b.size()) return false;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const auto x = values_.find(a[i]), y = values_.find(b[i]);
+      if ((x == values_.end()) != (y == values_.end())) return false;
+      if (x == values_.end()) continue;
+      if (x->second.defined() != y->second.defined()) return false;
+      if (!x->second.defined()) continue;
+      if (x->second.sizes() != y->second.sizes() ||
+          x->second.scalar_type() != y->second.scalar_type() ||
+          with_gradient_.contains(a[i]) != with_gradient_.contains(b[i]))
+        return false;
+    }
+    return true;
+  }
+
+  // The layer keeps of its arguments and results what `from` does in `source`, whose values have
+  // the same numbers.
+  void take_saved(const plan::LayerProfile& source, int from, int index,
+                  plan::LayerProfile& profile) const {
+    const auto take = [&](ValueId theirs, ValueId own) {
+      const auto number = number_.find(theirs);
+      if (number == number_.end()) return;
+      const auto& saved = source.values[number->second].saved_by;
+      if (std::find(saved.begin(), saved.end(), from) != saved.end())
+        profile.values[number_.at(own)].saved_by.push_back(index);
+    };
+    for (int r = 0; number_.contains({from, r}); ++r) take({from, r}, {index, r});
+    const auto theirs = values_used_by(graph_, from), own = values_used_by(graph_, index);
+    for (std::size_t a = 0; a < own.size(); ++a) take(theirs[a], own[a]);
+  }
+
+  void take_twin(int index, int twin, plan::LayerProfile& profile) {
+    profile.layers.push_back(profile.layers.at(static_cast<std::size_t>(twin)));
+    profile.layers.back().name = graph_.layers[static_cast<std::size_t>(index)].name;
+    add_ties_of_owner(index, profile);
+    for (int r = 0; number_.contains({twin, r}); ++r) {
+      if (with_gradient_.contains({twin, r})) with_gradient_.insert({index, r});
+      add({index, r}, values_.at({twin, r}), profile);
+    }
+    take_saved(profile, twin, index, profile);
+  }
+
+  // Only the results are computed, for the layers that use them.
+  void take_known(int index, plan::LayerProfile& profile) {
+    const nn::Layer& layer = graph_.layers[static_cast<std::size_t>(index)];
+    const std::shared_ptr<void> for_now = layer.module.make_temporarily();
+    const nn::TrainingModeScope training({layer}, nn::TrainingModeScope::Mode::Train);
+    const nn::BufferKeeper keep_buffers(layer.buffers());
+    const LayersOnDevice on_device(graph_, index, device_);
+    profile.layers.push_back(known_.profile->layers.at(static_cast<std::size_t>(index)));
+    add_ties_of_owner(index, profile);
+    const Arguments arguments = arguments_of(graph_, index, values_, with_gradient_, device_);
+    const nn::RunKey key;
+    add_results(index, nn::run_layer(graph_, index, arguments.values, &key), profile);
+    take_saved(*known_.profile, index, index, profile);
+  }
+
   // The parameters of a layer that exists, with the other layers that use them.
   void add_ties_of_owner(int index, plan::LayerProfile& profile) const {
     std::map<std::string, std::vector<int>> users;  // by the parameter's name
@@ -182,7 +260,8 @@ class LayerMeter {
     }
   }
 
-  // The first round warms up. The faster of the other two counts.
+  // The first round warms up. The faster of the other two counts. A long one is not repeated: its
+  // time varies little.
   void measure_time(int index, plan::LayerCost& cost) {
     for (int round = 0; round < 3; ++round) {
       const Arguments arguments = arguments_of(graph_, index, values_, with_gradient_, device_);
@@ -203,6 +282,8 @@ class LayerMeter {
       if (round >= 2 && !better) continue;
       cost.forward = forward;
       cost.backward = backward;
+      constexpr double long_run = 0.25;
+      if (round == 1 && forward + backward > long_run) break;
     }
   }
 
@@ -293,6 +374,7 @@ class LayerMeter {
   const nn::Graph& graph_;
   const at::Device device_;
   MessageLog* const log_;
+  const KnownLayers known_;
   std::map<ValueId, at::Tensor> values_;   // on the CPU
   std::set<ValueId> with_gradient_;        // the values that need one in the model
   std::map<ValueId, std::size_t> number_;  // of each in the profile
@@ -302,11 +384,16 @@ class LayerMeter {
 
 plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
                                   at::Device device, MessageLog* log) {
+  return profile_layers(graph, micro_batch, device, log, {});
+}
+
+plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
+                                  at::Device device, MessageLog* log, const KnownLayers& known) {
   const UnlimitedBudgets no_budget({device});
   const nn::TrainingModeScope training(graph.layers,
                                        nn::TrainingModeScope::Mode::Train);  // makes all layers
   const at::AutoGradMode grad(true);
-  return LayerMeter(graph, device, log).measure(micro_batch);
+  return LayerMeter(graph, device, log, known).measure(micro_batch);
 }
 
 plan::LayerProfile profile_layers_one_by_one(const nn::Graph& graph, const nn::Values& micro_batch,

@@ -2,6 +2,8 @@
 
 #include <c10/core/Device.h>
 
+#include <vector>
+
 #include "trestle/comm/message_log.h"
 #include "trestle/nn/layers.h"
 #include "trestle/nn/value.h"
@@ -14,6 +16,7 @@ namespace trestle {
 // reach it in the model. `micro_batch`: the model's inputs. Layers move to the device one at a
 // time, in place, and back, so the model need not fit. Parameters, their grad(), buffers and modes
 // are restored. Each layer runs once to warm up and is then timed twice; the faster run counts. A
+// run of more than a quarter of a second is timed once. A
 // device without a memory meter (the CPU) cannot tell what a layer saves: there a value counts as
 // saved by all layers that use it, and nothing else does. Operators on a virtual device have the
 // device's number of threads, unless a scope of DeviceThreads gives another one. Throws what a
@@ -26,6 +29,19 @@ plan::LayerProfile profile_layers(const nn::Layers& model, const nn::Values& mic
                                   at::Device device, MessageLog* log = nullptr);
 plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
                                   at::Device device, MessageLog* log = nullptr);
+
+// Measurements that hold for more than one layer. They spare most of the time where a model repeats
+// its layers, or was measured before with other ones.
+struct KnownLayers {
+  // [layer] layers with the same number from 0 on have equal modules: one of them is measured, if
+  // their arguments are alike too. -1 = like no other layer. Empty: all are measured.
+  std::vector<int> kind = {};
+  // A profile of the same wiring with the same inputs on the same device; null: there is none.
+  const plan::LayerProfile* profile = nullptr;
+  std::vector<bool> is_known = {};  // [layer] whether its cost is that of `profile`
+};
+plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
+                                  at::Device device, MessageLog* log, const KnownLayers& known);
 
 // The same for a model that fits into no process: a layer that does not exist yet is made when it
 // is measured, and freed afterwards.
