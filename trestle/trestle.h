@@ -135,6 +135,7 @@
 #include "trestle/tensor_parallel/tensor_ranks.h"
 #include "trestle/tensor_parallel/vocabulary_cross_entropy.h"
 #include "trestle/tensor_parallel/vocabulary_embedding.h"
+#include "trestle/train/planner/find_plan.h"
 #include "trestle/train/predict/evaluator.h"
 #include "trestle/train/predict/export.h"
 #include "trestle/train/predict/predictor.h"

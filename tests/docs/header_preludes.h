@@ -528,6 +528,14 @@ extern const std::vector<Device> devices;
 extern const recipe::Recipe recipe;
 extern const TrainHooks hooks;
 extern const plan::Machine machine;
+// [trestle/train/planner/choose_plan.h]
+// [trestle/train/planner/find_plan.h]
+#include <iostream>
+
+#include "trestle/mesh/device_mesh.h"
+extern World world;
+extern const nn::Layers net;
+extern const at::Tensor image, mask;
 // [trestle/cli/background_output.h]
 #include <chrono>
 #include <iostream>

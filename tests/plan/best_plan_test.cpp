@@ -70,7 +70,7 @@ TEST(BestPlan, ComparesWithEveryUsualWay) {
     return found;
   };
   EXPECT_THAT(names({.devices = 4, .batch = 16}, DeviceUse::Any),
-              testing::ElementsAre("one device", "DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3", "GPipe",
+              testing::ElementsAre("one device", "DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3", "HSDP", "GPipe",
                                    "1F1B", "tensor"));
   // The launcher has started four ranks; and what is kept leaves some ways out.
   EXPECT_EQ(names({.devices = 4, .batch = 16}, DeviceUse::All).front(), "DDP");

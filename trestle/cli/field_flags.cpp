@@ -20,7 +20,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> also_know
      {"model.name", "--model"}}};
 
 // The fields that --help lists; --help-all lists all.
-constexpr std::array<std::string_view, 27> common = {"model.name",
+constexpr std::array<std::string_view, 29> common = {"model.name",
                                                      "model.classes",
                                                      "model.weights",
                                                      "data.name",
@@ -33,6 +33,8 @@ constexpr std::array<std::string_view, 27> common = {"model.name",
                                                      "data.validation",
                                                      "devices.use",
                                                      "mesh.shard_level",
+                                                     "plan.memory",
+                                                     "plan.keep",
                                                      "pipeline.balance",
                                                      "pipeline.micro_batches",
                                                      "pipeline.schedule",
@@ -54,7 +56,7 @@ std::string flags_of(const recipe::Field& field) {
   std::replace(dashed.begin(), dashed.end(), '_', '-');
   std::string flags = "--" + field.name();
   if (dashed != field.key) flags += ",--" + field.section + "." + dashed;
-  if (recipe::key_is_unique(field)) {
+  if (recipe::key_is_unique(field) && field.name() != "plan.auto") {  // --auto is a switch
     flags += ",--" + field.key;
     if (dashed != field.key) flags += ",--" + dashed;
   }

@@ -12,6 +12,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/shell_word.h"
 #include "trestle/base/text.h"
+#include "trestle/cli/auto_plan.h"
 #include "trestle/cli/exit_codes.h"
 #include "trestle/cli/interrupt.h"
 #include "trestle/cli/mesh_flags.h"
@@ -21,8 +22,10 @@
 #include "trestle/comm/world.h"
 #include "trestle/deepspeed/config/to_recipe.h"
 #include "trestle/device/spin_guard.h"
+#include "trestle/launch/rank_environment.h"
 #include "trestle/megatron/to_recipe.h"
 #include "trestle/train/mesh_options.h"
+#include "trestle/train/planner/choose_plan.h"
 #include "trestle/train/run_folder/run_folder.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/sweep/sweep_points.h"
@@ -43,6 +46,7 @@ struct TrainArguments {
   bool json = false;
   bool quiet = false;
   bool dry_run = false;
+  std::string planned;  // for a rank: the file of PlanForRanks
   FieldChanges changes;
   std::vector<std::string> settings;  // of --set
 };
@@ -57,6 +61,10 @@ int exit_code(const train::TrainResult& result, const World* world) {
     throw Error(why, {.hint = "The run was stopped and saved. Resume it: trestle train --resume " +
                               shell_word(result.run_folder.string())});
   return 1;
+}
+
+void say_on_terminal(const std::string& words) {
+  if (isatty(STDERR_FILENO) != 0) std::cerr << words << std::endl;
 }
 
 // The hooks of one rank; `world` is null for a single process.
@@ -75,6 +83,9 @@ train::TrainHooks hooks_for(const World* world, train::Progress* progress,
   hooks.on_synthesized = should_continue;
   hooks.models = options.models;
   hooks.user_parts = user_parts_of(options);
+  hooks.choose_plan = [world, own = hooks](const recipe::Recipe& recipe) {
+    return train::choose_plan(recipe, own, {.world = world, .says = say_on_terminal});
+  };
   return hooks;
 }
 
@@ -125,6 +136,7 @@ struct TrainRequest {
   recipe::Recipe::Mesh before;     // the mesh of the recipe or the run, without flags
   FieldChanges changes;            // to the recipe or the run
   std::vector<std::string> notes;  // printed before the run's plan
+  std::string plan_report = {};    // of the plan that was chosen before
   train::ProgressStyle style = train::ProgressStyle::Silent;
   train::Colours colours = train::Colours::Off;
 };
@@ -156,25 +168,45 @@ void check_effects(const TrainArguments& arguments, const RunOptions& options,
     request.notes.push_back(std::move(note));
 }
 
+void set_style(const TrainArguments& arguments, TrainRequest* request) {
+  std::tie(request->style, request->colours) = train::progress_style_of(STDOUT_FILENO);
+  if (arguments.json) request->style = train::ProgressStyle::Json;
+  if (arguments.quiet) request->style = train::ProgressStyle::Silent;
+}
+
+void take_plan(train::ChosenPlan chosen, TrainRequest* request) {
+  request->recipe = std::move(chosen.recipe);
+  request->before = request->recipe.mesh;
+  request->plan_report = std::move(chosen.report);
+  request->changes.clear();  // the recipe has them
+  request->notes.clear();
+}
+
 TrainRequest read_train_request(const Verb& verb, const TrainArguments& arguments,
                                 const RunOptions& options) {
   TrainRequest request;
-  const FieldChanges flags = changes_of_flags(arguments);
+  if (!arguments.planned.empty()) {
+    set_style(arguments, &request);
+    take_plan(read_plan_for_ranks(arguments.planned), &request);
+    return request;
+  }
+  FieldChanges flags = changes_of_flags(arguments);
   FieldChanges given = changes_of_mesh(arguments.mesh);
-  given.insert(given.end(), flags.begin(), flags.end());
-  request.changes = changes_of_mesh_and_flags(arguments.mesh, flags);
   recipe::Recipe& recipe = request.recipe;
   recipe = read_checked_recipe(verb, arguments);
+  if (!arguments.resume.empty()) refuse_plan_on_resume(flags);
+  flags = flags_of_planned(flags, recipe);
+  given.insert(given.end(), flags.begin(), flags.end());
+  request.changes = changes_of_mesh_and_flags(arguments.mesh, flags);
   request.before = recipe.mesh;
   recipe = with_changes(recipe, request.changes);
+  if (recipe.plan.automatic) check_alone_with_plan(arguments.mesh, arguments.deepspeed);
   check_mesh_alone(arguments.mesh, flags);
   if (!arguments.deepspeed.empty()) request.notes = take_deepspeed(arguments, given, recipe);
   check_effects(arguments, options, request);
   check_shard_level(recipe, flags);
   check_ranks_of_mesh(arguments.mesh, recipe.mesh, asked_ranks(arguments.ranks));
-  std::tie(request.style, request.colours) = train::progress_style_of(STDOUT_FILENO);
-  if (arguments.json) request.style = train::ProgressStyle::Json;
-  if (arguments.quiet) request.style = train::ProgressStyle::Silent;
+  set_style(arguments, &request);
   return request;
 }
 
@@ -182,6 +214,7 @@ TrainRequest read_train_request(const Verb& verb, const TrainArguments& argument
 void adapt_to_ranks(TrainRequest& request, int ranks, train::Progress* progress) {
   for (const std::string& note : request.notes)
     if (progress) progress->note(note);
+  if (request.recipe.plan.automatic) return;  // the plan sets the devices
   for (auto& change : devices_of_mesh(request.recipe, request.before, ranks, request.changes)) {
     if (progress) progress->note(note_of_devices(request.recipe, ranks, change.second));
     recipe::set_field(request.recipe, change.first, change.second);
@@ -213,12 +246,26 @@ int print_run_plan(TrainRequest request, const RunOptions& options) {
   return 0;
 }
 
+// Chooses the plan of a run whose ranks this process starts, and prints it. Under a launcher its
+// ranks choose it together (train::train()).
+void plan_before_ranks(const RankOptions& ranks, const RunOptions& options, TrainRequest* request) {
+  const auto progress = train::make_progress(request->style, request->colours, std::cout);
+  for (const std::string& note : request->notes) progress->note(note);
+  train::ChosenPlan chosen =
+      train::choose_plan(request->recipe, hooks_for(nullptr, progress.get(), options),
+                         {.ranks = asked_ranks(ranks), .says = say_on_terminal});
+  for (const std::string& line : chosen.reasons) progress->note(line);
+  std::cout << std::flush;
+  take_plan(std::move(chosen), request);
+}
+
 int train_on_rank(TrainRequest request, const std::string& resumed, const World* world,
                   const RunOptions& options) {
   const bool first = world == nullptr || world->rank() == 0;
   const auto progress =
       first ? train::make_progress(request.style, request.colours, std::cout) : nullptr;
-  const train::TrainHooks hooks = hooks_for(world, progress.get(), options);
+  train::TrainHooks hooks = hooks_for(world, progress.get(), options);
+  hooks.plan_report = request.plan_report;
   adapt_to_ranks(request, world ? world->size() : 1, progress.get());
   const SpinGuard guard;
   return exit_code(resumed.empty() ? train::train(request.recipe, hooks)
@@ -234,7 +281,7 @@ int print_megatron_recipe(const Verb& verb, const TrainArguments& arguments) {
         {.hint = "Save what it prints, and give the flags to `trestle train FILE`."});
   refuse_without_effect(verb,
                         {"--resume", "--name", "--mesh", "--deepspeed", "--max-restarts",
-                         "--dry-run", "--json", "--quiet", "--set"},
+                         "--dry-run", "--json", "--quiet", "--set", "--auto"},
                         "with --megatron");
   const std::string recipe = megatron::to_recipe(arguments.megatron, asked_ranks(arguments.ranks));
   if (!another_rank_prints()) std::cout << recipe << std::flush;
@@ -256,9 +303,17 @@ int perform_train(const Verb& verb, const TrainArguments& arguments, const RunOp
     throw;
   }
   if (arguments.dry_run) return print_run_plan(request, options);
-  const recipe::Recipe& recipe = request.recipe;
   RankOptions ranks = arguments.ranks;
   ranks.words = words;
+  std::optional<PlanForRanks> plan_for_ranks;
+  if (request.recipe.plan.automatic && launch::read_rank_environment().world_size == 1) {
+    plan_before_ranks(ranks, options, &request);
+    if (asked_ranks(ranks) > 1 || ranks_of(request.recipe.mesh) > 1) {
+      plan_for_ranks.emplace(request.recipe, request.plan_report);
+      ranks.words.insert(ranks.words.end(), {"--planned", plan_for_ranks->file().string()});
+    }
+  }
+  const recipe::Recipe& recipe = request.recipe;
   ranks.files = {arguments.recipe, arguments.deepspeed};
   ranks.default_ranks = ranks_of(recipe.mesh);
   ranks.check = [&](int count) { check_request(request, count, options); };
@@ -308,6 +363,15 @@ void add_train(Verb app, const RunOptions& options, const std::vector<std::strin
       .type("N");
   verb.add_switch("--dry-run", arguments->dry_run,
                   "Print the plan with its predicted time and memory; do not train");
+  verb.add_switch(
+      "--auto", [arguments] { arguments->changes.emplace_back("plan.auto", "true"); },
+      "Choose the split first: measure the layers, simulate every plan for --devices N (or the "
+      "recipe's devices), print the best and why, and run it. --keep tensor=1 keeps degrees, "
+      "--memory 4GiB is what a device may use, --goal memory wants the smallest peak "
+      "(docs/plan.md)");
+  verb.add("--planned", arguments->planned, "The plan of these ranks, which `train --auto` wrote")
+      .type("FILE")
+      .rare();
   verb.add_switch("--json", arguments->json, "Print one JSON object per line");
   verb.add_switch("--quiet", arguments->quiet, "Print only errors");
   verb.add("--set", arguments->settings,
@@ -322,6 +386,7 @@ void add_train(Verb app, const RunOptions& options, const std::vector<std::strin
                 "trestle train recipes/unet_carvana.toml --dry-run",
                 "trestle train recipes/resnet18_mnist.toml --schedule 1f1b --balance 4,6",
                 "trestle train recipes/unet_quick.toml --ranks 2",
+                "trestle train recipes/unet_quick.toml --auto --devices 4",
                 "trestle train resnet18_mnist --mesh replicate=4 --ranks 4",
                 "trestle train recipes/resnet18_mnist.toml --mesh replicate=2,shard=2",
                 "trestle train --resume runs/unet_quick --epochs 12"}) +

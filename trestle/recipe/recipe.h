@@ -117,6 +117,17 @@ struct Recipe {
     std::int64_t ranks_of_stage() const { return parts() * tensor; }
   } mesh;
 
+  // The planner that chooses [mesh], [pipeline] and the number of devices before a run.
+  struct Plan {
+    bool automatic = false;
+    std::string goal = "time";
+    std::string memory;
+    std::vector<std::string> keep;
+    std::int64_t device_count = 0;
+
+    bool operator==(const Plan&) const = default;
+  } plan;
+
   struct Pipeline {
     std::vector<std::int64_t> balance;
     std::int64_t micro_batches = 1;

@@ -228,6 +228,29 @@ void add_rank_fields(std::vector<Field>& fields) {
             {.on_resume = OnResume::MayChange}));
 }
 
+void add_plan_fields(std::vector<Field>& fields) {
+  using P = Recipe::Plan;
+  auto add = [&](auto member, auto... rest) {
+    fields.push_back(field(&Recipe::plan, "plan", member, rest...));
+  };
+  add(&P::automatic, "auto",
+      "choose [mesh], [pipeline] and the number of devices before the run (docs/plan.md)",
+      Limits{.on_resume = OnResume::MayChange});
+  add(&P::goal, "goal",
+      "with `auto`: what is best, time is the fastest step and memory the smallest peak",
+      Limits{.choices = {"time", "memory"}, .on_resume = OnResume::MayChange});
+  add(&P::memory, "memory",
+      "with `auto`: what a device may use, such as 40GiB; empty: the devices' own budget",
+      Limits{.on_resume = OnResume::MayChange});
+  add(&P::keep, "keep",
+      "with `auto`: search only plans with these, such as tensor=1,level=2; the keys are those of "
+      "trestle plan --keep",
+      Limits{.on_resume = OnResume::MayChange});
+  add(&P::device_count, "device_count",
+      "with `auto`: the most devices that the plan may use; 0 = those of [devices] or [mesh]",
+      Limits{0, 1000, {}, OnResume::MayChange});
+}
+
 void add_pipeline_fields(std::vector<Field>& fields) {
   using P = Recipe::Pipeline;
   auto add = [&](auto member, auto... rest) {
@@ -434,6 +457,7 @@ const std::vector<Field>& recipe_fields() {
     add_example_fields(made);
     add_token_fields(made);
     add_rank_fields(made);
+    add_plan_fields(made);
     add_pipeline_fields(made);
     add_optimizer_fields(made);
     add_rate_fields(made);

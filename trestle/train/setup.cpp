@@ -12,6 +12,7 @@
 #include "trestle/device/determinism.h"
 #include "trestle/device/threads.h"
 #include "trestle/device/virtual_device.h"
+#include "trestle/models/transformer/transformer.h"
 #include "trestle/optim/factory.h"
 #include "trestle/parallel/checkpoint_layers.h"
 #include "trestle/pipeline/execute/micro_batch.h"
@@ -56,6 +57,9 @@ void check_row_count(const recipe::Recipe::Data& data) {
 }  // namespace
 
 void check_training(const recipe::Recipe& recipe, const UserParts& own) {
+  if (recipe.plan.automatic)
+    throw UsageError("'auto' in [plan] needs a planner: only trestle train and plan have one",
+                     {.hint = "Plan it first: trestle plan RECIPE --out planned.toml."});
   recipe::check_recipe(recipe, problems_of_data(recipe, own));
   check_loss(recipe, own);
   check_row_count(recipe.data);
@@ -172,7 +176,8 @@ models::TensorSplit split_on_paper(const recipe::Recipe::Mesh& mesh) {
 }
 
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own,
-                      const models::TensorSplit& tensor, tensor_parallel::SplitPlan* plan) {
+                      const models::TensorSplit& tensor, tensor_parallel::SplitPlan* plan,
+                      models::InitialWeights weights) {
   models::ModelOptions options;
   options.name = recipe.model.name;
   options.in_channels = recipe.model.channels;
@@ -205,6 +210,16 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
   for (const auto& [name, make] : own) known.push_back(name);
   if (std::find(known.begin(), known.end(), options.name) == known.end())
     throw_unknown("model", options.name, known);
+  if (weights == models::InitialWeights::Unset && options.transformer)
+    return checked(models::transformer(*options.transformer,
+                                       {.seed = options.seed,
+                                        .weights = weights,
+                                        .attention = options.attention,
+                                        .adapters = options.adapters,
+                                        .frozen_type = options.frozen_type,
+                                        .tensor = options.tensor,
+                                        .scores = options.scores,
+                                        .recompute_attention = options.recompute_attention}));
   return checked(models::make_model(options));
 }
 

@@ -116,17 +116,31 @@ void remove_if_nothing_began(const RunFolder& folder) {
     std::filesystem::remove_all(folder.path, none);
 }
 
-TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hooks) {
+// The recipe of the chosen plan, if `given` leaves it to a planner. Notes why it was chosen.
+recipe::Recipe planned(const recipe::Recipe& given, TrainHooks* hooks) {
+  if (!given.plan.automatic || !hooks->choose_plan) return given;  // check_training() refuses it
+  ChosenPlan chosen = hooks->choose_plan(given);
+  if (hooks->progress != nullptr)
+    for (const std::string& line : chosen.reasons) hooks->progress->note(line);
+  hooks->plan_report = std::move(chosen.report);
+  return std::move(chosen.recipe);
+}
+
+// `given` is the recipe as requested, before it was planned.
+TrainResult train_from_start(const recipe::Recipe& given, const TrainHooks& hooks) {
   RunLog log(hooks.progress);
   TrainHooks logged = hooks;
   logged.progress = &log;
+  const recipe::Recipe recipe = planned(given, &logged);
   TrainingRun run(recipe, logged);
   if (hooks.begins) hooks.begins();
   const RunRanks ranks(hooks.world);
   RunFolder folder;
   if (ranks.reports()) folder = make_run_folder(run.recipe());
   try {
-    if (ranks.reports()) note_launch(folder.path, recipe);
+    if (ranks.reports()) note_launch(folder.path, given);
+    if (ranks.reports() && !logged.plan_report.empty())
+      write_file(folder.plan(), logged.plan_report);
     folder.path = ranks.from_first(folder.path.string());
     run.begin(folder);
     refuse_other_folders(folder.path, ranks, "--runs");
@@ -226,7 +240,9 @@ TrainResult resume(const std::filesystem::path& run_folder,
 
 RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   check_run_name(recipe.name);
-  RunPlan plan = with_sizes_named(recipe, [&] { return plan_on_paper(recipe, hooks); });
+  TrainHooks own = hooks;
+  const recipe::Recipe run = planned(recipe, &own);
+  RunPlan plan = with_sizes_named(run, [&] { return plan_on_paper(run, own); });
   if (hooks.progress != nullptr) hooks.progress->plan(plan);
   return plan;
 }

@@ -24,6 +24,13 @@
 //                                            {.progress = progress.get()});
 namespace trestle::train {
 
+// The choice of a planner for a recipe with `auto` in [plan].
+struct ChosenPlan {
+  recipe::Recipe recipe;                  // with the plan in [mesh], [pipeline] and [devices]
+  std::vector<std::string> reasons = {};  // the plan and why it was chosen, as lines
+  std::string report = {};                // the same as a JSON object
+};
+
 struct TrainHooks {
   Progress* progress = nullptr;  // gets the reports of the run; null: none
   // Called after the set-up and its measurements, before anything of the run is written.
@@ -40,6 +47,11 @@ struct TrainHooks {
   const World* world = nullptr;
   models::OwnModels models = {};  // models of the program, by their names in recipes
   UserParts user_parts = {};      // its data sets, losses and metrics
+  // Plans a recipe with `auto` in [plan], before anything else of the run. All ranks call it and
+  // get the same. A resumed run is not planned again. Null: train() refuses such a recipe.
+  // `trestle train` sets it.
+  std::function<ChosenPlan(const recipe::Recipe&)> choose_plan = {};
+  std::string plan_report = {};  // of a plan that was chosen before: saved as plan.json; or empty
   // Measures a layer, where [train] has 16 bits, to report a slow precision; null:
   // precision::measure_layer_speed().
   std::function<std::optional<precision::LayerSpeed>(const nn::Layers&)> layer_speed = {};

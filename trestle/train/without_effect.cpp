@@ -78,6 +78,7 @@ std::string why_in_optimizer(const Recipe& recipe, const Field& field) {
 std::string why_elsewhere(const Recipe& recipe, const Field& field) {
   const std::string whole_name = field.name();
   const std::string_view name = whole_name;  // GCC 12 warns of comparing the string inlined
+  if (field.section == "plan" && !recipe.plan.automatic) return "without 'auto'";
   if (name == "model.weights_strict" && recipe.model.weights.empty()) return "without 'weights'";
   if (name == "pipeline.backward_order" && recipe.pipeline.schedule != "gpipe")
     return text("for the schedule '", recipe.pipeline.schedule, "'");

@@ -50,6 +50,7 @@ std::optional<Kept> both(const Kept& kept, const Kept& way) {
   add(&Kept::pipeline);
   add(&Kept::data);
   add(&Kept::level);
+  add(&Kept::replicate);
   add(&Kept::schedule);
   return agree ? std::optional(all) : std::nullopt;
 }
@@ -96,6 +97,12 @@ std::vector<UsualWay> usual_ways(int devices) {
                                     std::pair("ZeRO-2", 2), std::pair("ZeRO-3", 3)}) {
     ways.push_back({.name = name, .devices = devices, .kept = data});
     ways.back().kept.level = level;
+    if (level > 0) ways.back().kept.replicate = 1;
+  }
+  if (devices >= 4 && devices % 2 == 0) {
+    ways.push_back({.name = "HSDP", .devices = devices, .kept = data});
+    ways.back().kept.level = 3;
+    ways.back().kept.replicate = 2;
   }
   for (const auto& [name, schedule] : {std::pair("GPipe", "gpipe"), std::pair("1F1B", "1f1b")})
     ways.push_back({.name = name,

@@ -35,8 +35,8 @@ struct UsualWay {
   int devices = 1;
   Kept kept = {};
 };
-// One device; DDP, ZeRO-1, ZeRO-2 and ZeRO-3 over all devices; pipelines of all devices by GPipe
-// and 1F1B; all devices as tensor ranks.
+// One device; DDP, ZeRO-1, ZeRO-2 and ZeRO-3 over all devices; HSDP of two rows; pipelines of all
+// devices by GPipe and 1F1B; all devices as tensor ranks.
 std::vector<UsualWay> usual_ways(int devices);
 
 // The best plan by the request's goal, found as by find_plans(). With DeviceUse::Any plans of a

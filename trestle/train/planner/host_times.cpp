@@ -51,6 +51,16 @@ std::vector<plan::MessageTable> counted_tables(const plan::Machine& machine) {
   return {};
 }
 
+// The slowest rank counts.
+void set_messages(const std::vector<MessageCost>& measured, HostTimes* times) {
+  for (const MessageCost& one : measured) {
+    times->replicas.seconds = std::max(times->replicas.seconds, one.seconds);
+    times->replicas.seconds_per_byte =
+        std::max(times->replicas.seconds_per_byte, one.seconds_per_byte);
+  }
+  times->tensor = times->stages = times->replicas;
+}
+
 }  // namespace
 
 HostTimes host_times_of(const plan::Machine& machine, const recipe::Recipe& recipe, int ranks,
@@ -89,14 +99,27 @@ HostTimes measure_host_times(const recipe::Recipe& recipe, int ranks) {
   HostTimes times;
   times.optimizer_seconds_per_byte = optimizer_seconds_per_byte(recipe);
   if (ranks < 2) return times;
-  const auto measured = spawn(
-      ranks, [](World& world) { return time_messages(world.group(), at::kCPU, measured_bytes); });
-  for (const MessageCost& one : measured) {
-    times.replicas.seconds = std::max(times.replicas.seconds, one.seconds);
-    times.replicas.seconds_per_byte =
-        std::max(times.replicas.seconds_per_byte, one.seconds_per_byte);
-  }
-  times.tensor = times.stages = times.replicas;
+  set_messages(
+      spawn(ranks,
+            [](World& world) { return time_messages(world.group(), at::kCPU, measured_bytes); }),
+      &times);
+  return times;
+}
+
+HostTimes measure_host_times(const recipe::Recipe& recipe, const RunRanks& ranks) {
+  constexpr int most_threads_of_ranks = 8;
+  if (ranks.alone()) return measure_host_times(recipe, 1);
+  if (planned_devices(recipe.devices.use).at(0).torch.is_cuda())
+    return ranks.reports()
+               ? measure_host_times(recipe, std::min(ranks.size(), most_threads_of_ranks))
+               : HostTimes();
+  HostTimes times;
+  times.optimizer_seconds_per_byte = optimizer_seconds_per_byte(recipe);
+  const MessageCost own = time_messages(ranks.group(), at::kCPU, measured_bytes);
+  std::vector<MessageCost> all;
+  for (const auto& one : ranks.gather(std::vector<double>{own.seconds, own.seconds_per_byte}))
+    all.push_back({.seconds = one.at(0), .seconds_per_byte = one.at(1)});
+  set_messages(all, &times);
   return times;
 }
 

@@ -4,6 +4,7 @@
 
 #include "trestle/plan/machine/machine.h"
 #include "trestle/train/layer_costs.h"
+#include "trestle/train/run_ranks.h"
 
 // Inside of the trainer. Not installed.
 namespace trestle::train {
@@ -22,5 +23,8 @@ HostTimes host_times_of(const plan::Machine& machine, const recipe::Recipe& reci
 // "Messages and the optimizer are those of mine.toml, measured over gloo on 2026-01-31."
 std::string words_of_host_times(const plan::Machine& machine, const HostTimes& times,
                                 const std::string& file);
+// The same between the ranks of a run, as they are; all of them call it and get the same. The
+// messages of GPUs are not timed: those of threads of this machine stand for them.
+HostTimes measure_host_times(const recipe::Recipe& recipe, const RunRanks& ranks);
 
 }  // namespace trestle::train

@@ -1,6 +1,7 @@
 #include "trestle/train/planner/planned_recipe.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "trestle/base/error.h"
@@ -37,6 +38,9 @@ struct PlannedRecipe::Cut {
   LayerCosts costs;
   std::vector<int> balance;
   StepOnPaper step;
+  // Several searches of one model meet the same strategies.
+  mutable std::vector<plan::Ledger> ledgers = {};
+  mutable std::optional<plan::StrategyCosts> strategy_costs = {};
 };
 
 PlannedRecipe::PlannedRecipe(const recipe::Recipe& recipe, const TrainHooks& hooks,
@@ -45,6 +49,7 @@ PlannedRecipe::PlannedRecipe(const recipe::Recipe& recipe, const TrainHooks& hoo
   recipe_.pipeline.balance.clear();
   recipe_.pipeline.split_size = 0;
   recipe_.mesh = {};
+  recipe_.plan = {};
   const Variant& plain = variant({});
   if (plain.layers == nullptr) throw UsageError(plain.refusal);
   recipe_ = plain.layers->recipe();
@@ -97,6 +102,14 @@ const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy) c
   recipe::Recipe recipe = with_strategy(strategy);
   recipe.pipeline.schedule = "gpipe";  // which every loss allows; the layers are the same
   recipe.pipeline.micro_batches = 1;
+  const LayersOnPaper* like = nullptr;
+  if (is_transformer(recipe) && !recipe.pipeline.checkpoint.empty() &&
+      !hooks_.models.contains(recipe.model.name)) {
+    Strategy plain = strategy;
+    plain.recompute = BlockRecompute::None;
+    plain.recompute_layers = plain.recompute_stages = 0;
+    like = this->variant(plain).layers.get();
+  }
   const auto [found, is_new] = variants_.try_emplace(key_of(recipe));
   Variant& variant = found->second;
   if (!is_new) return variant;
@@ -105,7 +118,7 @@ const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy) c
                        to_string(strategy.recompute)));
   try {
     variant.layers = std::make_unique<LayersOnPaper>(
-        recipe, hooks_, device_to_measure_on(recipe, {devices_.device}), nullptr);
+        recipe, hooks_, device_to_measure_on(recipe, {devices_.device}), nullptr, like);
   } catch (const UsageError& error) {
     variant.refusal = error.what();
   }
@@ -218,6 +231,7 @@ std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) co
 
 std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy, std::int64_t) const {
   const Cut& cut = cut_of(strategy);
+  if (!cut.ledgers.empty()) return cut.ledgers;
   const CutPrediction predicted =
       predict_step_on_paper(cut.recipe, cut.costs, cut.balance, cut.step);
   std::vector<plan::Ledger> ledgers;
@@ -242,11 +256,13 @@ std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy, std::
     if (strategy.offload) ledger.host = static_cast<double>(offloaded * share);
     ledgers.push_back(ledger);
   }
+  cut.ledgers = ledgers;
   return ledgers;
 }
 
 plan::StrategyCosts PlannedRecipe::costs(const Strategy& strategy, std::int64_t) const {
   const Cut& cut = cut_of(strategy);
+  if (cut.strategy_costs) return *cut.strategy_costs;
   HostTimes silent;
   silent.optimizer_seconds_per_byte = devices_.times.optimizer_seconds_per_byte;
   const StepOnPaper without =
@@ -268,6 +284,7 @@ plan::StrategyCosts PlannedRecipe::costs(const Strategy& strategy, std::int64_t)
     costs.tensor_messages.push_back(tensor);
     costs.data_messages.push_back(std::max(0.0, waits - tensor));
   }
+  cut.strategy_costs = costs;
   return costs;
 }
 

@@ -17,6 +17,8 @@ struct RunFolder {
 
   // The recipe with every field.
   std::filesystem::path recipe() const { return path / "recipe.toml"; }
+  // The report on the run's plan, where a planner chose it: a JSON object.
+  std::filesystem::path plan() const { return path / "plan.json"; }
   // Written and read by metrics.h.
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
   // The log: run_log.h.
