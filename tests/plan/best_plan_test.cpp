@@ -27,7 +27,7 @@ TEST(BestPlan, IsNeverWorseThanAPreset) {
   const Machine machine = vtrain::machine();
   for (const GptModel& gpt : {small, billions_1}) {
     const PlannedGpt model(gpt, machine);
-    for (const int devices : {1, 2, 4, 6, 8, 12})
+    for (const int devices : {1, 4, 6})
       for (const Goal goal : {Goal::Time, Goal::Memory})
         for (const double memory : {0.0, 12e9}) {
           const PlanRequest request{
@@ -70,8 +70,8 @@ TEST(BestPlan, ComparesWithEveryUsualWay) {
     return found;
   };
   EXPECT_THAT(names({.devices = 4, .batch = 16}, DeviceUse::Any),
-              testing::ElementsAre("one device", "DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3", "HSDP", "GPipe",
-                                   "1F1B", "tensor"));
+              testing::ElementsAre("one device", "DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3", "HSDP",
+                                   "GPipe", "1F1B", "tensor"));
   // The launcher has started four ranks; and what is kept leaves some ways out.
   EXPECT_EQ(names({.devices = 4, .batch = 16}, DeviceUse::All).front(), "DDP");
   EXPECT_THAT(names({.devices = 4, .batch = 16, .kept = {.data = 4, .level = 2}}, DeviceUse::Any),
