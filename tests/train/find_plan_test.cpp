@@ -129,7 +129,7 @@ TEST(FindPlan, RefusesWhatCannotBe) {
     return std::string("no error");
   };
   EXPECT_THAT(refusal([] { plan_for(4, {}, 100); }), HasSubstr("least memory: "));
-  EXPECT_THAT(refusal([] { plan_for(7); }), HasSubstr("no strategy is legal for 7 devices"));
+  EXPECT_THAT(refusal([] { plan_for(11); }), HasSubstr("no strategy is legal for 11 devices"));
   EXPECT_THAT(
       refusal([] { find_plan(make_net(), {}, {}, nn::mean_squared_error(), {.devices = 2}); }),
       HasSubstr("one or more examples"));
