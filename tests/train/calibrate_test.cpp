@@ -188,7 +188,7 @@ TEST(TableCosts, HostTimesNameWhatAFileLacks) {
   recipe.optimizer.name = "adamw";
   const auto lack = [&](const plan::Machine& machine, int ranks) -> std::string {
     try {
-      (void)host_times_of(machine, recipe, ranks, "mine.toml");
+      (void)host_times_of(machine, recipe, {.ranks = ranks}, "mine.toml");
     } catch (const UsageError& error) {
       return error.what();
     }
@@ -196,7 +196,7 @@ TEST(TableCosts, HostTimesNameWhatAFileLacks) {
   };
   plan::Machine machine = plan::calibrated_machine();
   EXPECT_EQ(lack(machine, 1), "nothing");
-  EXPECT_DOUBLE_EQ(host_times_of(machine, recipe, 1, "mine.toml").optimizer_seconds_per_byte,
+  EXPECT_DOUBLE_EQ(host_times_of(machine, recipe, {}, "mine.toml").optimizer_seconds_per_byte,
                    4e-10);
   EXPECT_THAT(lack(machine, 2), HasSubstr("mine.toml: has no table [[message]] with kind = "
                                           "\"reduce_scatter\" and reach = \"inside\""));

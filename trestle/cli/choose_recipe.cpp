@@ -8,6 +8,7 @@
 
 #include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
+#include "trestle/device/threads.h"
 #include "trestle/plan/choose/techniques_report.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/planner/host_times.h"
@@ -51,14 +52,18 @@ int choose_for_recipe(const RecipeChoice& choice, const RunOptions& options) {
   hooks.models = options.models;
   hooks.user_parts = user_parts_of(options);
   constexpr int most_timed_ranks = 8;
-  const train::PlannedRecipe model(
-      recipe, hooks,
-      {.device = device,
-       .count = choice.devices,
-       .times = train::measure_host_times(recipe, std::min(choice.devices, most_timed_ranks)),
-       .says = [](const std::string& words) {
-         if (isatty(STDERR_FILENO) != 0) std::cerr << words << std::endl;
-       }});
+  // Ranks on the CPU share this machine's cores, unless they are on several machines.
+  const int cores = device.torch.is_cuda() || !choice.links.empty() ? 0 : core_count();
+  const train::PlannedRecipe model(recipe, hooks,
+                                   {.device = device,
+                                    .count = choice.devices,
+                                    .times = train::measure_host_times(
+                                        recipe, std::min(choice.devices, most_timed_ranks), cores),
+                                    .cores = cores,
+                                    .says = [](const std::string& words) {
+                                      if (isatty(STDERR_FILENO) != 0)
+                                        std::cerr << words << std::endl;
+                                    }});
   plan::Machine machine = train::machine_of_device(device);
   machine.devices_per_node = choice.per_node > 0 ? choice.per_node : choice.devices;
   print_techniques(model, machine, {.devices = choice.devices, .batch = model.batch()},

@@ -23,8 +23,10 @@ struct PlanArguments {
   std::string gpt, llama, model, unet, resnet101;  // a model by its sizes
   MachineArgument machine;
   std::vector<std::string> keep;
-  std::int64_t devices = 0, batch = 0, top = 5;
+  std::int64_t devices = 0, batch = 0, top = 5, cores = 0;
   PlanOutput output;
+  std::string residuals, ranks = "processes";
+  VerifyArguments verify;
 };
 
 plan::PlanRequest request_of(const PlanArguments& arguments) {
@@ -77,7 +79,10 @@ int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOpti
                          ? text("plan takes one of ", sizes[0].first, " and ", sizes[1].first)
                          : text("plan takes a recipe or ", sizes[0].first, ", not both"));
   if (!sizes.empty()) {
-    refuse_without_effect(verb, {"--out"}, "with " + sizes[0].first);
+    refuse_without_effect(verb,
+                          {"--out", "--cores", "--residuals", "--verify", "--rounds", "--steps",
+                           "--ranks", "--save-residuals"},
+                          "with " + sizes[0].first);
     return plan_by_sizes(arguments, sizes[0].first, sizes[0].second);
   }
   if (arguments.machine.name.empty())
@@ -86,13 +91,53 @@ int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOpti
   need_folder_for(arguments.out, "--out");
   std::optional<plan::Machine> machine;
   if (!arguments.machine.name.empty()) machine = read_planned_machine(arguments.machine);
+  if (!arguments.residuals.empty()) need_file(arguments.residuals, "--residuals");
+  if (arguments.verify.plans == 0)
+    refuse_without_effect(verb, {"--rounds", "--steps", "--save-residuals"}, "without --verify");
+  if (!arguments.verify.save_residuals.empty())
+    need_folder_for(arguments.verify.save_residuals, "--save-residuals");
+  VerifyArguments verify = arguments.verify;
+  verify.threads = arguments.ranks == "threads";
   return plan_recipe({.recipe = arguments.recipe,
+                      .request = request_of(arguments),
                       .machine = std::move(machine),
                       .machine_file = arguments.machine.name,
-                      .request = request_of(arguments),
                       .out = arguments.out,
-                      .output = arguments.output},
+                      .output = arguments.output,
+                      .cores = arguments.cores,
+                      .residuals = arguments.residuals,
+                      .verify = verify},
                      options);
+}
+
+void add_verify_flags(Verb& verb, const std::shared_ptr<PlanArguments>& arguments) {
+  verb.add_number(
+          "--cores", {1, 1 << 20}, [arguments](std::int64_t n) { arguments->cores = n; },
+          "Cores that a recipe's virtual devices or CPU ranks share (default: this machine's); the "
+          "number of devices gives each its own")
+      .type("N");
+  verb.add_number(
+          "--verify", {1, 1000}, [arguments](std::int64_t n) { arguments->verify.plans = n; },
+          "Run the K best plans of a recipe here, and print measured beside simulated figures")
+      .type("K");
+  verb.add_number(
+          "--rounds", {1, 1000}, [arguments](std::int64_t n) { arguments->verify.rounds = n; },
+          "How often --verify runs each plan, in turn with the other plans (default: 5)")
+      .type("N");
+  verb.add_number(
+          "--steps", {1, 100'000}, [arguments](std::int64_t n) { arguments->verify.steps = n; },
+          "Steps of a run of --verify that are timed, after two to warm up (default: 5)")
+      .type("N");
+  verb.add("--ranks", arguments->ranks,
+           "How a plan over ranks is run: processes (default), or threads of one process")
+      .one_of({"processes", "threads"})
+      .type("KIND");
+  verb.add("--save-residuals", arguments->verify.save_residuals,
+           "Add what --verify measured to a file for --residuals")
+      .type("FILE");
+  verb.add("--residuals", arguments->residuals,
+           "Take the range of a prediction from a file that --save-residuals wrote on this machine")
+      .type("FILE");
 }
 
 }  // namespace
@@ -168,10 +213,12 @@ void add_plan(Verb app, const RunOptions& options) {
       .type("FILE");
   verb.add("--out", arguments->out, "Write the best plan of a recipe as a recipe that runs")
       .type("FILE");
+  add_verify_flags(verb, arguments);
   add_overwrite_flag(verb, arguments->output.overwrite);
   verb.add_switch("--json", arguments->output.json, "Print one JSON object");
   verb.footer(
       examples({"trestle plan recipes/unet_quick.toml --devices 4 --memory 256MiB --out best.toml",
+                "trestle plan recipes/unet_quick.toml --devices 2 --verify 4",
                 "trestle plan --gpt layers=48,hidden=8192,heads=64,sequence=2048,vocabulary=51200 "
                 "--devices 512 --batch 1536",
                 "trestle plan --gpt layers=48,hidden=8192,heads=64,sequence=2048,vocabulary=51200 "
@@ -182,7 +229,8 @@ void add_plan(Verb app, const RunOptions& options) {
                 "trestle plan --model llama-2-7b --machine rtx4090-4-per-node --devices 8 "
                 "--batch 64",
                 "trestle plan --unet image=192 --machine p40-8-per-node --devices 4 --batch 512"}) +
-      "\nNo step runs: times are simulated, from measured layers of a recipe or from the machine's "
+      "\nNo step runs without --verify: times are simulated, from measured layers of a recipe or "
+      "from the machine's "
       "figures. See docs/plan.md.\n" +
       exit_codes());
   verb.action([verb, arguments, &options] { return perform_plan(verb, *arguments, options); });

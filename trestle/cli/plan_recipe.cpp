@@ -4,20 +4,50 @@
 
 #include <algorithm>
 #include <iostream>
+#include <iterator>
+#include <vector>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
+#include "trestle/device/threads.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/planner/host_times.h"
 #include "trestle/train/planner/planned_recipe.h"
 #include "trestle/train/planner/recipe_machine.h"
+#include "trestle/train/progress/run_plan.h"
 #include "trestle/train/run_folder/environment.h"
 #include "trestle/train/run_folder/result_files.h"
 
 namespace trestle::cli {
 
 namespace {
+
+// A model on this machine, for files of residuals.
+plan::Residual named_here(const recipe::Recipe& recipe) {
+  const train::Environment here = train::environment();
+  return {.model = recipe.name,
+          .machine = text(here.cpu, ", ", counted(here.cores, "core")),
+          .version = train::versions()};
+}
+
+// The machine with the range that --residuals gives.
+plan::Machine machine_of(const Device& device, const RecipePlanArguments& arguments,
+                         const plan::Residual& here) {
+  plan::Machine machine = train::machine_of_device(device, arguments.machine);
+  if (arguments.residuals.empty()) return machine;
+  const auto residuals = plan::parse_residuals(read_file(arguments.residuals), arguments.residuals);
+  plan::check_residuals(residuals, here, arguments.residuals);
+  machine.transformer.spread = plan::spread_of(residuals);
+  return machine;
+}
+
+// For --ranks; empty for one process.
+std::string ranks_of(const plan::Strategy& strategy, bool threads) {
+  if (strategy.data == 1 && strategy.tensor == 1) return "";
+  return text(threads ? "threads:" : "", strategy.devices());
+}
 
 void write_best(const RecipePlanArguments& arguments, const train::PlannedRecipe& model,
                 const plan::PlanResult& result) {
@@ -27,9 +57,33 @@ void write_best(const RecipePlanArguments& arguments, const train::PlannedRecipe
   const plan::Strategy& best = result.best.front().strategy;
   write_file(arguments.out, recipe::to_toml(model.recipe_of(best)));
   if (arguments.output.json) return;
-  const bool over_ranks = best.data > 1 || best.tensor > 1;
-  std::cout << "wrote " << arguments.out << "      run it: trestle train " << arguments.out
-            << (over_ranks ? text(" --ranks ", best.devices()) : std::string()) << "\n";
+  std::cout << "wrote " << arguments.out << "      run it: "
+            << run_words(arguments.out, ranks_of(best, arguments.verify.threads)) << "\n";
+}
+
+std::vector<RunnablePlan> runnable(const RecipePlanArguments& arguments,
+                                   const train::PlannedRecipe& model,
+                                   const plan::PlanResult& result) {
+  std::vector<RunnablePlan> plans;
+  for (const plan::Plan& one : result.best) {
+    if (std::ssize(plans) == arguments.verify.plans) break;
+    plans.push_back({.plan = {.strategy = one.strategy,
+                              .predicted_seconds = one.step.seconds,
+                              .predicted_peak = one.worst.total()},
+                     .recipe = recipe::to_toml(model.recipe_of(one.strategy)),
+                     .ranks = ranks_of(one.strategy, arguments.verify.threads)});
+  }
+  return plans;
+}
+
+// Cores that devices of this machine share. GPUs share none.
+int shared_cores(const RecipePlanArguments& arguments, const Device& device) {
+  if (device.torch.is_cuda()) {
+    if (arguments.cores > 0)
+      throw UsageError("--cores has no effect: the devices are GPUs", {.hint = "Leave it out."});
+    return 0;
+  }
+  return arguments.cores > 0 ? static_cast<int>(arguments.cores) : core_count();
 }
 
 }  // namespace
@@ -39,18 +93,23 @@ int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options)
     train::refuse_replacing({arguments.out}, arguments.output.overwrite, "--out");
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   plan::PlanRequest request = arguments.request;
+  request.top = std::max(request.top, static_cast<int>(arguments.verify.plans));
+  const plan::Residual here = named_here(recipe);
+  check_residuals_to_save(arguments.verify, here);
   if (request.batch > 0) recipe.train.batch = request.batch;
   const std::vector<Device> devices = planned_devices(recipe.devices.use);
   if (request.devices == 0) request.devices = train::planned_count(recipe, devices);
   Device device = devices.at(0);
   if (request.memory > 0) device.budget = static_cast<Bytes>(request.memory);
+  const plan::Machine machine = machine_of(device, arguments, here);
+  const int cores = shared_cores(arguments, device);
   train::TrainHooks hooks;
   hooks.models = options.models;
   hooks.user_parts = user_parts_of(options);
   const auto& file = arguments.machine;
   const train::HostTimes times =
-      file ? train::host_times_of(*file, recipe, request.devices, arguments.machine_file)
-           : train::measure_host_times(recipe, std::min(request.devices, 8));
+      file ? train::host_times_of(*file, recipe, {request.devices, cores}, arguments.machine_file)
+           : train::measure_host_times(recipe, std::min(request.devices, 8), cores);
   const train::PlannedRecipe model(
       recipe, hooks,
       {.device = device,
@@ -58,15 +117,17 @@ int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options)
        .times = times,
        .source_of_times =
            file ? train::words_of_host_times(*file, times, arguments.machine_file) : std::string(),
+       .cores = cores,
        .says = [](const std::string& words) {
          if (isatty(STDERR_FILENO) != 0) std::cerr << words << std::endl;
        }});
   request.batch = model.batch();
-  const plan::Machine machine = train::machine_of_device(device, file);
   const plan::PlanResult result = plan::find_plans(model, machine, request);
   print_plan({model, machine, request, result}, arguments.output);
   if (!arguments.out.empty()) write_best(arguments, model, result);
-  return 0;
+  if (arguments.verify.plans == 0 || result.best.empty()) return 0;
+  return verify_and_print(runnable(arguments, model, result), arguments.verify, machine, here,
+                          arguments.output.json);
 }
 
 }  // namespace trestle::cli

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "trestle/cli/plan_output.h"
+#include "trestle/cli/plan_verify.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/plan/machine/machine.h"
 #include "trestle/plan/search/search.h"
@@ -20,10 +22,13 @@ struct RecipePlanArguments {
   std::string machine_file = {};
   std::string out = {};  // the best plan's recipe; empty: none is written
   PlanOutput output = {};
+  std::int64_t cores = 0;      // that the devices share; 0 = this machine's
+  std::string residuals = {};  // a file that gives the range of a prediction; empty: none
+  VerifyArguments verify = {};
 };
 
-// Measures the recipe's layers, prints the ranked strategies, and writes the best one's recipe.
-// Returns the exit code.
+// Measures the recipe's layers, prints the ranked strategies, writes the best one's recipe, and
+// runs the best ones. Returns the exit code.
 int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options);
 
 }  // namespace trestle::cli

@@ -12,6 +12,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/shell_word.h"
 #include "trestle/base/text.h"
+#include "trestle/base/units.h"
 #include "trestle/cli/auto_plan.h"
 #include "trestle/cli/exit_codes.h"
 #include "trestle/cli/interrupt.h"
@@ -24,11 +25,13 @@
 #include "trestle/device/spin_guard.h"
 #include "trestle/launch/rank_environment.h"
 #include "trestle/megatron/to_recipe.h"
+#include "trestle/train/measure.h"
 #include "trestle/train/mesh_options.h"
 #include "trestle/train/planner/choose_plan.h"
 #include "trestle/train/run_folder/run_folder.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/sweep/sweep_points.h"
+#include "trestle/train/sweep/sweep_record.h"
 #include "trestle/train/without_effect.h"
 
 namespace trestle::cli {
@@ -47,6 +50,7 @@ struct TrainArguments {
   bool quiet = false;
   bool dry_run = false;
   std::string planned;  // for a rank: the file of PlanForRanks
+  int measure = 0;      // steps; 0 = train
   FieldChanges changes;
   std::vector<std::string> settings;  // of --set
 };
@@ -113,6 +117,9 @@ recipe::Recipe read_checked_recipe(const Verb& verb, const TrainArguments& argum
     refuse_without_effect(verb, {"--max-restarts"}, "with --dry-run");
     if (arguments.deepspeed.empty()) refuse_without_effect(verb, {"--ranks"}, "with --dry-run");
   }
+  if (arguments.measure > 0)
+    refuse_without_effect(verb, {"--resume", "--name", "--max-restarts", "--dry-run", "--quiet"},
+                          "with --measure");
   if (arguments.resume.empty()) return recipe_of(arguments);
   return train::recipe_of(train::open_run_folder(arguments.resume));
 }
@@ -273,6 +280,31 @@ int train_on_rank(TrainRequest request, const std::string& resumed, const World*
                    world);
 }
 
+// Prints the durations of some steps. Nothing of the run is written.
+int measure_on_rank(TrainRequest request, int steps, const World* world,
+                    const RunOptions& options) {
+  const bool first = world == nullptr || world->rank() == 0;
+  adapt_to_ranks(request, world ? world->size() : 1, nullptr);
+  const SpinGuard guard;
+  const train::StepTimes times =
+      train::measure_steps(request.recipe, {.steps = steps,
+                                            .world = world,
+                                            .models = options.models,
+                                            .user_parts = user_parts_of(options)});
+  if (!first) return 0;
+  if (request.style == train::ProgressStyle::Json) {
+    std::cout << R"({"event":"measured",)" << train::to_json_line(times).substr(1) << std::endl;
+    return 0;
+  }
+  std::cout << "measured  " << format_duration(times.step_seconds()) << " per step, the median of "
+            << steps << ", of which the update takes " << format_duration(times.optimizer_seconds)
+            << "\n";
+  for (const train::DevicePeak& peak : times.peaks)
+    std::cout << "          " << peak.device << " · peak " << format_bytes(peak.measured) << "\n";
+  std::cout << std::flush;
+  return 0;
+}
+
 // Prints the recipe of Megatron-LM's flags.
 int print_megatron_recipe(const Verb& verb, const TrainArguments& arguments) {
   if (!arguments.recipe.empty() || !arguments.changes.empty())
@@ -281,7 +313,7 @@ int print_megatron_recipe(const Verb& verb, const TrainArguments& arguments) {
         {.hint = "Save what it prints, and give the flags to `trestle train FILE`."});
   refuse_without_effect(verb,
                         {"--resume", "--name", "--mesh", "--deepspeed", "--max-restarts",
-                         "--dry-run", "--json", "--quiet", "--set", "--auto"},
+                         "--dry-run", "--json", "--measure", "--quiet", "--set", "--auto"},
                         "with --megatron");
   const std::string recipe = megatron::to_recipe(arguments.megatron, asked_ranks(arguments.ranks));
   if (!another_rank_prints()) std::cout << recipe << std::flush;
@@ -320,6 +352,7 @@ int perform_train(const Verb& verb, const TrainArguments& arguments, const RunOp
   ranks.deadline =
       std::chrono::milliseconds(static_cast<std::int64_t>(recipe.pipeline.deadline * 1000));
   return on_ranks(ranks, [&](const World* world) {
+    if (arguments.measure > 0) return measure_on_rank(request, arguments.measure, world, options);
     return train_on_rank(request, arguments.resume, world, options);
   });
 }
@@ -372,6 +405,12 @@ void add_train(Verb app, const RunOptions& options, const std::vector<std::strin
   verb.add("--planned", arguments->planned, "The plan of these ranks, which `train --auto` wrote")
       .type("FILE")
       .rare();
+  verb.add_number(
+          "--measure", {1, 100'000},
+          [arguments](std::int64_t n) { arguments->measure = static_cast<int>(n); },
+          "Time N steps on the first batch, after two to warm up, and print their median and the "
+          "devices' peaks; write no run folder")
+      .type("N");
   verb.add_switch("--json", arguments->json, "Print one JSON object per line");
   verb.add_switch("--quiet", arguments->quiet, "Print only errors");
   verb.add("--set", arguments->settings,

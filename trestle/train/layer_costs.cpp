@@ -475,6 +475,10 @@ StepOnPaper step_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
   const auto link = link_of(recipe.mesh);
   if (!link) {
     add_times_of_host(recipe, costs, balance, times, &step.costs);
+    if (times.cores > 0)
+      step.costs.shared_cores = {.cores = times.cores,
+                                 .ranks_at_once = static_cast<double>(recipe.mesh.ranks_of_stage()),
+                                 .slowdown = std::clamp(times.slowdown, 1.0, times.cores)};
     if (recipe.mesh.parts() > 1 && times.has_messages())
       step.table = add_reductions(std::move(step.table));
     return step;

@@ -85,6 +85,10 @@ struct HostTimes {
   MessageCost tensor = {};    // collectives of the ranks that split layers
   MessageCost stages = {};  // from one stage to another, where the stages are on ranks of their own
   double optimizer_seconds_per_byte = 0;  // of trained parameters that a rank steps
+  // Cores that the ranks share, over the threads of each (simulate::SharedCores); 0 = each rank has
+  // its own. The times above are then those of a rank that runs alone.
+  double cores = 0;
+  double slowdown = 1;  // of an action while all cores are busy
   // By size and number of ranks, of one transport: they replace the three costs above for the kinds
   // of messages that they have (plan/machine/calibration.h).
   std::vector<plan::MessageTable> tables = {};

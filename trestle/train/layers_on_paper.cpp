@@ -100,6 +100,8 @@ LayerCosts LayersOnPaper::costs(const recipe::Recipe& recipe,
   costs.profile.loss_memory =
       loss_memory(loss_, costs.profile, costs.examples, data_.sample.target, device_);
   set_loss_memory(loss_, &costs);
+  costs.profile.layers.back().backward +=
+      loss_seconds(loss_, costs.profile, costs.examples, data_.sample.target, device_);
   return costs;
 }
 

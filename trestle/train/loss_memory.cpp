@@ -8,6 +8,7 @@
 #include <exception>
 #include <vector>
 
+#include "trestle/base/stopwatch.h"
 #include "trestle/device/device.h"
 #include "trestle/device/stream_event.h"
 #include "trestle/device/unlimited_budgets.h"
@@ -27,6 +28,12 @@ double output_elements(const plan::LayerProfile& profile, std::int64_t examples)
     if (std::ranges::find(value.to, static_cast<int>(profile.layers.size())) != value.to.end())
       bytes += value.bytes;
   return static_cast<double>(bytes) / sizeof(float) / static_cast<double>(examples);
+}
+
+// Outputs for each number of the target; below 1 if there are fewer.
+double outputs_for_target(const plan::LayerProfile& profile, std::int64_t examples,
+                          const at::Tensor& target) {
+  return std::round(output_elements(profile, examples) / static_cast<double>(target.numel()));
 }
 
 // [1, classes, ...] for a target of classes, or [1, ..., classes] for tokens; otherwise of the
@@ -68,8 +75,7 @@ double measure_loss(const nn::Loss& loss, const at::Tensor& output, const at::Te
 double loss_memory(const nn::Loss& loss, const plan::LayerProfile& profile, std::int64_t examples,
                    at::Tensor target, at::Device device) {
   if (device.is_cpu() || !target.defined() || target.numel() == 0) return outputs_alone;
-  const double classes =
-      std::round(output_elements(profile, examples) / static_cast<double>(target.numel()));
+  const double classes = outputs_for_target(profile, examples, target);
   if (classes < 1) return outputs_alone;
   for (std::int64_t d = 0; d < target.dim(); ++d)
     target = target.narrow(d, 0, std::min(target.size(d), longest_side));
@@ -80,6 +86,48 @@ double loss_memory(const nn::Loss& loss, const plan::LayerProfile& profile, std:
     return std::max(outputs_alone, measure_loss(loss, output, target.unsqueeze(0), device));
   } catch (const std::exception&) {
     return outputs_alone;  // an output of other sizes; a training tells whether it fits
+  }
+}
+
+double loss_seconds(const nn::Loss& loss, const plan::LayerProfile& profile, std::int64_t examples,
+                    at::Tensor target, at::Device device) {
+  constexpr double most_outputs = 4e6;  // that are made for the measurement
+  constexpr int rounds = 3;             // the first one warms up
+  if (!target.defined() || target.numel() == 0) return 0;
+  const double classes = outputs_for_target(profile, examples, target);
+  if (classes < 1) return 0;
+  const double all = classes * static_cast<double>(target.numel() * examples);
+  if (target.dim() > 0) {  // fewer rows or tokens of a large example
+    const double row = classes * static_cast<double>(target.numel() / target.size(0));
+    target = target.narrow(
+        0, 0,
+        std::clamp<std::int64_t>(static_cast<std::int64_t>(most_outputs / row), 1, target.size(0)));
+  }
+  const double one = classes * static_cast<double>(target.numel());
+  const std::int64_t count = std::clamp<std::int64_t>(static_cast<std::int64_t>(most_outputs / one),
+                                                      1, std::max<std::int64_t>(examples, 1));
+  std::vector<std::int64_t> sizes = output_sizes(loss, target, static_cast<std::int64_t>(classes));
+  sizes[0] = count;
+  std::vector<std::int64_t> repeats(static_cast<std::size_t>(target.dim()) + 1, 1);
+  repeats[0] = count;
+  const at::AutoGradMode grad(true);
+  try {
+    const UnlimitedBudgets unlimited({device});
+    const at::Tensor output = at::ones(sizes).to(device);
+    const at::Tensor targets = target.unsqueeze(0).repeat(repeats).to(device);
+    double best = 0;
+    for (int round = 0; round < rounds; ++round) {
+      nn::GradientSink sink(1);
+      const at::Tensor whole = sink.begin(0, output);
+      device::synchronize(device);
+      const Stopwatch watch;
+      loss.value(whole, targets).backward();
+      device::synchronize(device);
+      if (round > 0) best = round == 1 ? watch.seconds() : std::min(best, watch.seconds());
+    }
+    return best * all / (one * static_cast<double>(count));
+  } catch (const std::exception&) {
+    return 0;  // an output of other sizes
   }
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "trestle/comm/world.h"
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/data_sets/user_parts.h"
@@ -14,11 +15,16 @@ namespace trestle::train {
 struct MeasureOptions {
   int warm_up = 2;  // steps that are not timed, at least 0
   int steps = 5;    // steps that are timed, at least 1
+  // The ranks that run the steps, including this one; null = one process alone. All of them call
+  // measure_steps() with the same recipe, and get the peaks of all ranks.
+  const World* world = nullptr;
   models::OwnModels models = {};
   UserParts user_parts = {};  // the program's data sets, losses and metrics
 };
 
 struct StepTimes {
+  double step_seconds() const;  // the median of `seconds`, with the update
+
   std::vector<double> seconds;   // forward and backward of each step, as the trainer reports it
   double optimizer_seconds = 0;  // of the update at the end of a step: the median
   double predicted_seconds = 0;  // of `seconds`, by the simulator; 0 = predict is off

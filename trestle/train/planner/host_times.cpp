@@ -1,15 +1,21 @@
 #include "trestle/train/planner/host_times.h"
 
 #include <ATen/Functions.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <barrier>
+#include <thread>
+#include <vector>
 
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/device/seeded.h"
+#include "trestle/device/threads.h"
 #include "trestle/optim/factory.h"
+#include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/message_times.h"
 #include "trestle/train/optimizers/recipe_optimizers.h"
 
@@ -61,11 +67,79 @@ void set_messages(const std::vector<MessageCost>& measured, HostTimes* times) {
   times->tensor = times->stages = times->replicas;
 }
 
+// Forward and backward of a convolution and an activation, or of a projection and an activation,
+// with a working set of some MiB: one that the second-level cache of a core does not hold.
+class LayerSample {
+ public:
+  explicit LayerSample(const recipe::Recipe& recipe) : dense_(is_transformer(recipe)) {
+    inputs_ = (dense_ ? at::ones({256, 512}) : at::ones({2, 16, 96, 96})).set_requires_grad(true);
+    weights_ = (dense_ ? at::ones({1024, 512}) : at::ones({32, 16, 3, 3})).set_requires_grad(true);
+  }
+
+  double seconds() const {
+    const Stopwatch watch;
+    const at::Tensor outputs = dense_ ? at::gelu(at::linear(inputs_, weights_))
+                                      : at::relu(at::conv2d(inputs_, weights_, {}, 1, 1));
+    (void)torch::autograd::grad({outputs.sum()}, {inputs_, weights_});
+    return watch.seconds();
+  }
+
+ private:
+  bool dense_;
+  at::Tensor inputs_, weights_;
+};
+
+// How many times as long a layer takes while `cores` threads run it as on one thread alone. Rounds
+// of both take turns, and the fastest of each counts, so that other load falls on both alike.
+double core_slowdown(const recipe::Recipe& recipe, int cores) {
+  if (cores < 2) return 1;
+  constexpr int rounds = 6;  // the first one warms up
+  double alone = 0, together = 0;
+  const auto keep_least = [](int round, double seconds, double* least) {
+    if (round > 0) *least = round == 1 ? seconds : std::min(*least, seconds);
+  };
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<double> seconds(static_cast<std::size_t>(cores));
+    const auto run = [&](int threads) {
+      std::barrier begin(threads);
+      std::vector<std::jthread> running;
+      for (int i = 0; i < threads; ++i)
+        running.emplace_back([&, i] {
+          set_own_threads(1);
+          const LayerSample sample(recipe);
+          begin.arrive_and_wait();
+          seconds[static_cast<std::size_t>(i)] = sample.seconds();
+        });
+      running.clear();
+      return *std::max_element(seconds.begin(), seconds.begin() + threads);
+    };
+    keep_least(round, run(1), &alone);
+    keep_least(round, run(cores), &together);
+  }
+  return std::clamp(together / alone, 1.0, static_cast<double>(cores));
+}
+
+double ranks_per_core(int ranks, int cores) {
+  return cores > 0 ? std::max(1.0, static_cast<double>(ranks) / cores) : 1;
+}
+
+// The same messages of one rank that shares its core with none.
+MessageCost alone_on_core(MessageCost cost, double shared_by) {
+  cost.seconds /= shared_by;
+  cost.seconds_per_byte /= shared_by;
+  return cost;
+}
+
 }  // namespace
 
-HostTimes host_times_of(const plan::Machine& machine, const recipe::Recipe& recipe, int ranks,
-                        const std::string& file) {
+HostTimes host_times_of(const plan::Machine& machine, const recipe::Recipe& recipe,
+                        const CountedRanks& counted, const std::string& file) {
   HostTimes times;
+  const auto [ranks, cores] = counted;
+  if (cores > 0) {
+    times.cores = cores;
+    times.slowdown = core_slowdown(recipe, std::min(cores, ranks));
+  }
   const std::string name = name_in_file(recipe);
   for (const plan::OptimizerTime& one : machine.optimizers)
     if (one.name == name) times.optimizer_seconds_per_byte = one.seconds_per_byte.value;
@@ -77,6 +151,8 @@ HostTimes host_times_of(const plan::Machine& machine, const recipe::Recipe& reci
                      {.hint = hint});
   if (ranks < 2) return times;
   times.tables = counted_tables(machine);
+  for (plan::MessageTable& table : times.tables)
+    for (double& seconds : table.seconds) seconds /= ranks_per_core(table.ranks, cores);
   for (const plan::Exchange kind : {plan::Exchange::AllReduce, plan::Exchange::AllGather,
                                     plan::Exchange::ReduceScatter, plan::Exchange::Send})
     if (std::none_of(times.tables.begin(), times.tables.end(),
@@ -95,23 +171,30 @@ std::string words_of_host_times(const plan::Machine& machine, const HostTimes& t
       machine.measured_on ? text(", measured on ", machine.measured_on->date) : std::string(), ".");
 }
 
-HostTimes measure_host_times(const recipe::Recipe& recipe, int ranks) {
+HostTimes measure_host_times(const recipe::Recipe& recipe, int ranks, int cores) {
   HostTimes times;
+  if (cores > 0) {
+    times.cores = cores;
+    times.slowdown = core_slowdown(recipe, std::min(cores, ranks));
+  }
   times.optimizer_seconds_per_byte = optimizer_seconds_per_byte(recipe);
   if (ranks < 2) return times;
   set_messages(
       spawn(ranks,
             [](World& world) { return time_messages(world.group(), at::kCPU, measured_bytes); }),
       &times);
+  if (cores > 0)
+    times.replicas = times.tensor = times.stages =
+        alone_on_core(times.replicas, ranks_per_core(ranks, cores));
   return times;
 }
 
 HostTimes measure_host_times(const recipe::Recipe& recipe, const RunRanks& ranks) {
   constexpr int most_threads_of_ranks = 8;
-  if (ranks.alone()) return measure_host_times(recipe, 1);
+  if (ranks.alone()) return measure_host_times(recipe, 1, 0);
   if (planned_devices(recipe.devices.use).at(0).torch.is_cuda())
     return ranks.reports()
-               ? measure_host_times(recipe, std::min(ranks.size(), most_threads_of_ranks))
+               ? measure_host_times(recipe, std::min(ranks.size(), most_threads_of_ranks), 0)
                : HostTimes();
   HostTimes times;
   times.optimizer_seconds_per_byte = optimizer_seconds_per_byte(recipe);

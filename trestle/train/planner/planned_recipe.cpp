@@ -4,8 +4,10 @@
 #include <optional>
 #include <utility>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/device/threads.h"
 #include "trestle/plan/balance.h"
 #include "trestle/schedule/optimizer_steps.h"
 #include "trestle/train/language/model_flops.h"
@@ -48,11 +50,12 @@ PlannedRecipe::PlannedRecipe(const recipe::Recipe& recipe, const TrainHooks& hoo
     : recipe_(recipe), hooks_(hooks), devices_(std::move(devices)) {
   recipe_.pipeline.balance.clear();
   recipe_.pipeline.split_size = 0;
+  const std::string link = recipe_.mesh.link;
   recipe_.mesh = {};
+  recipe_.mesh.link = link;
   recipe_.plan = {};
-  const Variant& plain = variant({});
-  if (plain.layers == nullptr) throw UsageError(plain.refusal);
-  recipe_ = plain.layers->recipe();
+  if (plain().layers == nullptr) throw UsageError(plain().refusal);
+  recipe_ = plain().layers->recipe();
 }
 
 PlannedRecipe::~PlannedRecipe() = default;
@@ -98,7 +101,23 @@ recipe::Recipe PlannedRecipe::recipe_of(const Strategy& strategy) const {
   return recipe;
 }
 
-const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy) const {
+int PlannedRecipe::threads_of(const Strategy& strategy) const {
+  if (recipe_.devices.threads > 0) return static_cast<int>(recipe_.devices.threads);
+  if (devices_.cores == 0) return 1;
+  // The stages of one process on plain CPUs take turns, each with all cores.
+  const bool in_turn = devices_.device.torch.is_cpu() && strategy.data == 1 && strategy.tensor == 1;
+  return std::max(1, in_turn ? devices_.cores : devices_.cores / strategy.devices());
+}
+
+HostTimes PlannedRecipe::times_of(const Strategy& strategy) const {
+  HostTimes times = devices_.times;
+  times.cores = devices_.cores == 0
+                    ? 0
+                    : std::max(1.0, static_cast<double>(devices_.cores) / threads_of(strategy));
+  return times;
+}
+
+const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy, int threads) const {
   recipe::Recipe recipe = with_strategy(strategy);
   recipe.pipeline.schedule = "gpipe";  // which every loss allows; the layers are the same
   recipe.pipeline.micro_batches = 1;
@@ -108,9 +127,9 @@ const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy) c
     Strategy plain = strategy;
     plain.recompute = BlockRecompute::None;
     plain.recompute_layers = plain.recompute_stages = 0;
-    like = this->variant(plain).layers.get();
+    like = this->variant(plain, threads).layers.get();
   }
-  const auto [found, is_new] = variants_.try_emplace(key_of(recipe));
+  const auto [found, is_new] = variants_.try_emplace(text(key_of(recipe), " on ", threads));
   Variant& variant = found->second;
   if (!is_new) return variant;
   if (devices_.says)
@@ -125,17 +144,27 @@ const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy) c
   return variant;
 }
 
+const PlannedRecipe::Variant& PlannedRecipe::plain() const {
+  const int threads = std::max(1, devices_.cores / devices_.count);
+  return variant({},
+                 recipe_.devices.threads > 0 ? static_cast<int>(recipe_.devices.threads) : threads);
+}
+
 const PlannedRecipe::Cut& PlannedRecipe::cut_of(const Strategy& strategy) const {
   const auto [found, is_new] = cuts_.try_emplace(to_string(strategy));
   Cut& cut = found->second;
   if (!is_new) return cut;
   cut.recipe = with_strategy(strategy);
+  const int threads = threads_of(strategy);
   const std::string key = text(key_of(cut.recipe), " ", largest_micro_batch_of(cut.recipe), " of ",
-                               micro_batches_of(cut.recipe));
+                               micro_batches_of(cut.recipe), " on ", threads);
   auto known = costs_.find(key);
-  if (known == costs_.end())
+  if (known == costs_.end()) {
+    const DeviceThreads scope(device_to_measure_on(cut.recipe, {devices_.device}), threads);
     known =
-        costs_.emplace(key, variant(strategy).layers->costs(cut.recipe, {devices_.device})).first;
+        costs_.emplace(key, variant(strategy, threads).layers->costs(cut.recipe, {devices_.device}))
+            .first;
+  }
   cut.costs = known->second;
   // Each stage has a device of its own.
   cut.costs.devices.clear();
@@ -148,14 +177,15 @@ const PlannedRecipe::Cut& PlannedRecipe::cut_of(const Strategy& strategy) const 
   } catch (const UsageError&) {  // nothing fits: then what comes nearest
     cut.balance = plan::balance_by_size(cut.costs.profile, strategy.pipeline, cut.costs.sizes);
   }
-  cut.step = step_on_paper(cut.recipe, cut.costs, cut.balance, hooks_.user_parts, devices_.times);
+  cut.step =
+      step_on_paper(cut.recipe, cut.costs, cut.balance, hooks_.user_parts, times_of(strategy));
   return cut;
 }
 
 std::string PlannedRecipe::name() const { return recipe_.model.name; }
 
 std::int64_t PlannedRecipe::layers() const {
-  return static_cast<std::int64_t>(variant({}).layers->model().size());
+  return static_cast<std::int64_t>(plain().layers->model().size());
 }
 
 std::int64_t PlannedRecipe::tokens() const {
@@ -199,8 +229,11 @@ std::vector<Precision> PlannedRecipe::precisions() const {
 bool PlannedRecipe::splits_tokens() const { return false; }
 
 std::string PlannedRecipe::sources(const plan::Machine& machine) const {
-  return text("Steps are simulated from layers that were measured on this machine alone, on one ",
-              "core for each device, and extrapolated; so are the bytes. ",
+  const std::string cores = devices_.cores == 0 ? "on one core for each device"
+                                                : text("and the devices share ",
+                                                       counted(devices_.cores, "core"), " of it");
+  return text("Steps are simulated from layers that were measured on this machine alone, ", cores,
+              ", and extrapolated; so are the bytes. ",
               devices_.source_of_times.empty()
                   ? text("Messages are those of ", devices_.count, " ranks that are threads here.")
                   : devices_.source_of_times,
@@ -223,7 +256,7 @@ std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) co
   } catch (const UsageError& error) {
     return {{"recipe", error.what()}};
   }
-  const Variant& found = variant(strategy);
+  const Variant& found = variant(strategy, threads_of(strategy));
   if (found.layers == nullptr)
     return {{strategy.precision == Precision::Own ? "tensor" : "precision", found.refusal}};
   return {};
@@ -273,6 +306,9 @@ plan::StrategyCosts PlannedRecipe::costs(const Strategy& strategy, std::int64_t)
     return static_cast<double>(cut.costs.sizes.micro_batches) * (cost.forward + cost.backward) +
            cost.unshard + cost.reduce;
   };
+  // Messages of ranks that share cores, as long as while all of them run.
+  const auto& shared = costs.costs.shared_cores;
+  const double longer = shared ? std::max(1.0, strategy.devices() / shared->cores) : 1;
   for (std::size_t stage = 0; stage < cut.balance.size(); ++stage) {
     const double waits = run(costs.costs.stages[stage]) - run(without.costs.stages[stage]);
     double tensor = 0;
@@ -281,8 +317,8 @@ plan::StrategyCosts PlannedRecipe::costs(const Strategy& strategy, std::int64_t)
            {&costs.costs.messages[stage].forward, &costs.costs.messages[stage].backward})
         for (const LayerMessage& message : *list)
           tensor += static_cast<double>(cut.costs.sizes.micro_batches) * message.exposed();
-    costs.tensor_messages.push_back(tensor);
-    costs.data_messages.push_back(std::max(0.0, waits - tensor));
+    costs.tensor_messages.push_back(longer * tensor);
+    costs.data_messages.push_back(longer * std::max(0.0, waits - tensor));
   }
   cut.strategy_costs = costs;
   return costs;

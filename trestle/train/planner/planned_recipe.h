@@ -23,6 +23,9 @@ struct PlannedDevices {
   HostTimes times = {};  // of messages and optimizers on them
   // The sentence that names their source; empty = measured here, between threads.
   std::string source_of_times = {};
+  // Cores that the devices share, as virtual devices and ranks on CPUs do; 0 = each device computes
+  // on one core of its own.
+  int cores = 0;
   // Gets a line before each measurement of the layers, which may take long; may be empty.
   std::function<void(const std::string&)> says = {};
 };
@@ -77,7 +80,11 @@ class PlannedRecipe final : public plan::PlannedModel {
   struct Cut;  // a strategy's stages
 
   recipe::Recipe with_strategy(const plan::Strategy& strategy) const;
-  const Variant& variant(const plan::Strategy& strategy) const;
+  // The threads of an operator, as a run gives them to its devices or ranks.
+  int threads_of(const plan::Strategy& strategy) const;
+  HostTimes times_of(const plan::Strategy& strategy) const;
+  const Variant& variant(const plan::Strategy& strategy, int threads) const;
+  const Variant& plain() const;  // on one rank, as wide as a rank of all devices
   const Cut& cut_of(const plan::Strategy& strategy) const;
 
   recipe::Recipe recipe_;
