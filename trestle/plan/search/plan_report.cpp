@@ -33,13 +33,6 @@ double tokens_per_second(const ReportOf& report, const Plan& plan) {
   return plan.samples_per_second * static_cast<double>(report.model.tokens());
 }
 
-std::string money_text(double money) {
-  std::ostringstream out;
-  out.precision(3);
-  out << money;
-  return out.str();
-}
-
 struct Difference {
   const char* name;
   double seconds;
@@ -236,6 +229,13 @@ Json too_large_json(const ReportOf& report, const TooLarge& large) {
 }
 
 }  // namespace
+
+std::string money_text(double money) {
+  std::ostringstream out;
+  out.precision(3);
+  out << money;
+  return out.str();
+}
 
 std::string why_lost(const ReportOf& report, const Plan& plan, const Plan& best) {
   const double slower = plan.step.seconds - best.step.seconds;

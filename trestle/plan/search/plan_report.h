@@ -24,6 +24,13 @@ std::string plan_report(const ReportOf& report, int columns);
 // computed.
 std::string explained(const ReportOf& report, const Plan& plan, int columns);
 
+// "it takes 126 ms longer per step: it waits for messages 126 ms longer": why `plan` is behind
+// `best` by the goal of the request.
+std::string why_lost(const ReportOf& report, const Plan& plan, const Plan& best);
+
+// A price with three digits.
+std::string money_text(double money);
+
 // The plan's step on trestle's simulator, for a picture.
 schedule::Timeline timeline_of_plan(const ReportOf& report, const Plan& plan);
 

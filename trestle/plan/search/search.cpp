@@ -13,6 +13,7 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/plan/search/plan_map.h"
 
 namespace trestle::plan {
 namespace {
@@ -82,6 +83,7 @@ class StrategySearch {
     check();
     list();
     rank();
+    if (request_.map) map();
     explain_missing();
     return std::move(result_);
   }
@@ -192,6 +194,13 @@ class StrategySearch {
     return plan;
   }
 
+  // Each strategy that fits is simulated once.
+  const Plan& plan_of(const Candidate& candidate) {
+    const auto [known, added] = plans_.try_emplace(&candidate);
+    if (added) known->second = simulated(candidate);
+    return known->second;
+  }
+
   // From the best bound on, until no other bound is better than the worst of the best.
   void rank() {
     std::stable_sort(fitting_.begin(), fitting_.end(), [&](const auto& a, const auto& b) {
@@ -203,17 +212,39 @@ class StrategySearch {
       const bool worse =
           best.size() == top && key_of(candidate, candidate.bound).first > best.back().first.first;
       if (worse && !request_.simulate_all) break;
-      Plan plan = simulated(candidate);
-      ++result_.simulated;
+      Plan plan = plan_of(candidate);
       const auto key = key_of(candidate, plan.step.seconds);
       const auto place = std::upper_bound(best.begin(), best.end(), key,
                                           [](const auto& k, const auto& e) { return k < e.first; });
       best.insert(place, {key, std::move(plan)});
       if (best.size() > top) best.pop_back();
     }
-    result_.bounded = result_.fitting - result_.simulated;
     for (auto& [key, plan] : best) result_.best.push_back(std::move(plan));
+    count_simulated();
+  }
+
+  void count_simulated() {
+    result_.simulated = std::ssize(plans_);
+    result_.bounded = result_.fitting - result_.simulated;
     result_.tables = std::ssize(tables_) + own_tables_;
+  }
+
+  void map() {
+    const auto on_map = [](const std::vector<Candidate>& candidates) {
+      std::vector<MapPoint> points;
+      for (const Candidate& candidate : candidates)
+        points.push_back({.strategy = candidate.strategy,
+                          .bytes = candidate.worst.total(),
+                          .seconds = candidate.bound});
+      return points;
+    };
+    add_map({.fitting = on_map(fitting_),
+             .too_large = on_map(too_large_),
+             .batch = request_.batch,
+             .plan_of = [&](std::size_t i) -> const Plan& { return plan_of(fitting_[i]); },
+             .is_simulated = [&](std::size_t i) { return plans_.count(&fitting_[i]) > 0; }},
+            *request_.map, &result_);
+    count_simulated();
   }
 
   TooLarge too_large(const Candidate& candidate) {
@@ -291,6 +322,7 @@ class StrategySearch {
   std::vector<Candidate> fitting_, too_large_;
   std::map<std::tuple<std::string, int, std::int64_t>, schedule::Schedule> tables_;
   std::int64_t own_tables_ = 0;  // of costs that come with one
+  std::map<const Candidate*, Plan> plans_;
 };
 
 }  // namespace

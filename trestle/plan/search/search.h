@@ -27,6 +27,15 @@ enum class Goal {
 Goal parse_goal(std::string_view word);
 std::string_view to_string(Goal goal);
 
+// What PlanResult has beside the best plans, for a picture of all strategies.
+struct MapRequest {
+  int points = 2000;  // at most, beside the plans that are simulated
+  int plans = 120;    // the most of PlanResult::table
+  // Stages times micro-batches of the strategies that are simulated for the table alone. When they
+  // are used up, it has no more plans.
+  std::int64_t cells = 400'000;
+};
+
 struct PlanRequest {
   int devices = 1;
   std::int64_t batch = 1;  // examples of a step
@@ -36,6 +45,7 @@ struct PlanRequest {
   double memory = 0;  // bytes of a device that a plan may use; 0 = the machine's
   // Simulates every strategy that fits, whatever its bound is. For tests.
   bool simulate_all = false;
+  std::optional<MapRequest> map = {};
 };
 
 struct Plan {
@@ -66,13 +76,27 @@ struct TooLarge {
   std::vector<Plan> changes = {};
 };
 
+// A legal strategy on a map of time against memory.
+struct MapPoint {
+  enum class Is {
+    Simulated,  // it fits, and `seconds` is its step
+    Bounded,    // it fits, and its step takes `seconds` or longer
+    TooLarge,   // it does not fit; `seconds` is a bound too
+  };
+  Strategy strategy = {};
+  double bytes = 0;  // of the fullest device
+  double seconds = 0;
+  Is is = Is::Simulated;
+};
+
 struct PlanResult {
   std::vector<Plan> best = {};  // from the best; at most PlanRequest::top
   double available = 0;         // bytes of a device
   std::int64_t listed = 0;      // legal strategies
   std::int64_t fitting = 0;
   std::int64_t simulated = 0;
-  std::int64_t bounded = 0;  // not simulated: their bounds are worse than the last of `best`
+  std::int64_t bounded = 0;  // not simulated: their bounds are worse than the last of `best`, and
+                             // than the front if there is one
   std::int64_t tables = 0;   // distinct ones
   std::vector<RuleCount> rules = {};
   // For families of which no strategy fits, the one that needs the least memory; at most three, the
@@ -83,6 +107,14 @@ struct PlanResult {
   std::optional<TooLarge> least_memory = {};
   StepPrediction least_memory_step = {};
   std::optional<int> least_devices = {};
+  // With PlanRequest::map. The front: plans that no other strategy beats in both time and memory,
+  // the smallest first. It is exact: a strategy that was not simulated is slower than a smaller one
+  // by its bound. The table: `best`, then the front, then of each combination of degrees, level and
+  // recomputation the fastest plan. The map has all simulated plans, and of all other strategies
+  // one for each place.
+  std::vector<Plan> front = {};
+  std::vector<Plan> table = {};
+  std::vector<MapPoint> map = {};
 };
 
 // Throws UsageError if no strategy is legal, as with degrees that contradict each other: the rules
