@@ -25,7 +25,7 @@ packages=(g++:g++ cmake:cmake ninja-build:ninja ccache:ccache git:git python3:py
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libjpeg-dev libpng-dev libgif-dev
   libfreetype-dev fonts-dejavu-core libzip-dev libgtest-dev libgmock-dev libbenchmark-dev libexpat1-dev libpcre2-dev
   libsentencepiece-dev libutf8proc-dev)
-test_packages=(clang-format:clang-format clang-tidy:clang-tidy iproute2:tc nftables:nft libfaketime)
+test_packages=(clang-format:clang-format clang-tidy:clang-tidy iproute2:tc nftables:nft libfaketime chromium:chromium)
 # Packages of pip beside torch: the tests' Python peers write and read weights files with them.
 test_python_packages=(numpy safetensors typing_extensions)
 

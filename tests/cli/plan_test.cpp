@@ -69,6 +69,20 @@ TEST_F(PlanVerb, ExplainsAndDrawsAPlan) {
       HasSubstr("there is no plan 2, only 1 plan"));
 }
 
+TEST_F(PlanVerb, WritesAPage) {
+  const std::vector<std::string> page = {"--devices", "16",     "--batch",
+                                         "32",        "--html", "plans.html"};
+  const Finished done = run(words(billions_39, page));
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out, HasSubstr("wrote plans.html"));
+  EXPECT_THAT(read_file(folder_ / "plans.html"),
+              AllOf(HasSubstr("<title>Plans of GPT of 39.1 billion"), HasSubstr("id=\"map\"")));
+  EXPECT_EQ(run(words(billions_39, page)).code, 2);  // no --overwrite
+  EXPECT_THAT(
+      run(words(billions_39, {"--devices", "16", "--batch", "32", "--html", "plans.txt"})).err,
+      HasSubstr("--html plans.txt: the file's name must end in .html"));
+}
+
 TEST_F(PlanVerb, RefusesWhatCannotBe) {
   const auto refusal = [](const std::vector<std::string>& more) {
     const Finished done = run(words(billions_39, more));

@@ -37,6 +37,7 @@ plan::PlanRequest request_of(const PlanArguments& arguments) {
                             .top = static_cast<int>(arguments.top)};
   if (!arguments.memory.empty())
     request.memory = static_cast<double>(parse_bytes(arguments.memory));
+  if (!arguments.output.html.empty()) request.map = plan::MapRequest();
   return request;
 }
 
@@ -211,6 +212,10 @@ void add_plan(Verb app, const RunOptions& options) {
       .type("N");
   verb.add("--svg", arguments->output.svg, "Draw the timeline of the best plan, or of --explain N")
       .type("FILE");
+  verb.add("--html", arguments->output.html,
+           "Write a page for a browser: a table of plans that sorts and filters, their bytes and "
+           "timelines, what does not fit, and time against memory. It needs no network")
+      .type("FILE");
   verb.add("--out", arguments->out, "Write the best plan of a recipe as a recipe that runs")
       .type("FILE");
   add_verify_flags(verb, arguments);
@@ -225,7 +230,7 @@ void add_plan(Verb app, const RunOptions& options) {
                 "--devices 512 --batch 1536 --keep "
                 "tensor=8,pipeline=2,micro_batch=4,recompute=all --json",
                 "trestle plan --gpt layers=32,hidden=4096,heads=32,sequence=2048,vocabulary=32000 "
-                "--devices 8 --batch 64 --memory 24GiB",
+                "--devices 8 --batch 64 --memory 24GiB --html plans.html",
                 "trestle plan --model llama-2-7b --machine rtx4090-4-per-node --devices 8 "
                 "--batch 64",
                 "trestle plan --unet image=192 --machine p40-8-per-node --devices 4 --batch 512"}) +

@@ -13,6 +13,7 @@
 #include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/plan/page/plan_page.h"
 #include "trestle/train/run_folder/result_files.h"
 #include "trestle/view/labels.h"
 #include "trestle/view/svg.h"
@@ -31,14 +32,20 @@ const plan::Plan& plan_number(const plan::PlanResult& result, std::int64_t numbe
   return result.best[static_cast<std::size_t>(number - 1)];
 }
 
+void check_plan_file(const std::string& file, const std::string& flag, const char* ending,
+                     Overwrite overwrite) {
+  if (file.empty()) return;
+  if (std::filesystem::path(file).extension() != ending)
+    throw UsageError(text(flag, " ", file, ": the file's name must end in ", ending));
+  need_folder_for(file, flag);
+  train::refuse_replacing({file}, overwrite, flag);
+}
+
 }  // namespace
 
 void check_plan_output(const PlanOutput& output) {
-  if (output.svg.empty()) return;
-  if (std::filesystem::path(output.svg).extension() != ".svg")
-    throw UsageError(text("--svg ", output.svg, ": the file's name must end in .svg"));
-  need_folder_for(output.svg, "--svg");
-  train::refuse_replacing({output.svg}, output.overwrite, "--svg");
+  check_plan_file(output.svg, "--svg", ".svg", output.overwrite);
+  check_plan_file(output.html, "--html", ".html", output.overwrite);
 }
 
 void print_plan(const plan::ReportOf& report, const PlanOutput& output) {
@@ -62,6 +69,10 @@ void print_plan(const plan::ReportOf& report, const PlanOutput& output) {
         plan_number(result, std::max<std::int64_t>(output.explain, 1), "--svg");
     write_file(output.svg, view::to_svg({plan::timeline_of_plan(report, chosen)}));
     if (!output.json) std::cout << "wrote " << output.svg << "\n";
+  }
+  if (!output.html.empty()) {
+    write_file(output.html, plan::plan_page(report));
+    if (!output.json) std::cout << "wrote " << output.html << "\n";
   }
 }
 

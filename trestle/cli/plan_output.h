@@ -12,11 +12,12 @@ namespace trestle::cli {
 struct PlanOutput {
   std::int64_t explain = 0;  // a plan's number from 1; 0 = none
   std::string svg = {};      // the timeline of that plan, or of the best one; empty: none
+  std::string html = {};     // a page of all plans; empty: none
   Overwrite overwrite = Overwrite::Refuse;
   bool json = false;
 };
 
-// Throws UsageError for a picture that could not be written.
+// Throws UsageError for a picture or a page that could not be written.
 void check_plan_output(const PlanOutput& output);
 
 // Throws UsageError for a plan's number that the result does not have.
