@@ -74,6 +74,9 @@ class PagesOfPlans(unittest.TestCase):
                 with self.subTest(page=name, screen=screen):
                     page = self.open(name, **screen)
                     self.assertEqual(page.errors(), [])
+                    words = page.run("document.body.innerText")
+                    for wrong in ("undefined", "NaN", "[object"):
+                        self.assertNotIn(wrong, words)
                     others = [url for url in page.requests() if not url.startswith(("file:", "data:"))]
                     self.assertEqual(others, [])
                     self.assertEqual(len([url for url in page.requests() if url.startswith("file:")]), 1)

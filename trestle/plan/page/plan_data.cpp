@@ -135,7 +135,8 @@ class PlanPageData {
         {"cells", cells(plan)},
         {"range", step_words(plan.step.seconds, report_.machine)},
         {"split", {plan.step.compute, plan.step.exposed, plan.step.bubble, plan.step.optimizer}},
-        {"slowest", plan.step.slowest_stage}};
+        {"slowest", plan.step.slowest_stage},
+        {"fullest", plan.worst.stage}};
     if (in_front) json["front"] = true;
     const Plan& best = plans_.front();
     if (&plan != &best) json["lost"] = why_lost(report_, plan, best);

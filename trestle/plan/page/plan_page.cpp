@@ -113,7 +113,7 @@ std::string plans_section(const ReportOf& report) {
                ? std::string(".")
                : text(", ", counted(std::ssize(result.front), "plan"),
                       " of the front, and the fastest plans of other combinations of degrees, "
-                      "level and recomputation. The map below has every strategy."),
+                      "level and recomputation. The map below has the rest."),
            " Open a plan for its bytes, its timeline and why it lost."),
       "quiet");
   return html +

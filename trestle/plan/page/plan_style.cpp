@@ -29,6 +29,7 @@ std::string_view plan_style() {
 #table th { position: sticky; top: 0; background: var(--paper); vertical-align: bottom; z-index: 1; }
 #table th button { border-color: transparent; background: none; padding: 0.15rem 0.3rem; font-weight: 600; text-align: inherit; white-space: nowrap; }
 #table th button:hover { border-color: var(--accent); }
+
 #table th .tag { margin: 0 0.3rem; padding: 0; border: 0; font-size: 0.7rem; }
 #table th[aria-sort=ascending] button::after { content: " \25B2"; font-size: 0.7em; }
 #table th[aria-sort=descending] button::after { content: " \25BC"; font-size: 0.7em; }

@@ -61,7 +61,8 @@ function makeRow(plan, index) {
     'aria-controls': `plan-${number}`, 'aria-label': `Plan ${number}: ${plan.name}` }, String(number));
   const row = { plan, number, button, detail: null,
     text: (plan.name + ' ' + plan.cells.map(wordsOf).join(' ')).toLowerCase() };
-  // A telephone shows the plan's name instead of its choices. Its opened plan has the parts of the step.
+  // A telephone shows the plan's name instead of its choices, and the parts of the step in the
+  // opened plan.
   const kind = i => (data.columns[i].number ? 'number' : 'words') + (data.columns[i].brief ? '' : ' more');
   row.line = make('tr', { class: 'plan', 'data-plan': number },
     make('td', { 'data-heading': 'plan' }, button, ' ', plan.front ? make('span', { class: 'tag front' }, 'front') : null),

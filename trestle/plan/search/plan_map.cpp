@@ -15,7 +15,7 @@ namespace {
 // The choices that a reader compares: of strategies with the same ones the table has the fastest.
 auto choices_of(const Strategy& strategy) {
   return std::tuple(strategy.tensor, strategy.pipeline, strategy.data, strategy.level,
-                    strategy.recompute);
+                    strategy.recompute, strategy.replicate > 1, strategy.offload);
 }
 
 std::vector<BoundedPoint> bounded_points(const std::vector<MapPoint>& points) {

@@ -230,16 +230,20 @@ class StrategySearch {
   }
 
   void map() {
-    const auto on_map = [](const std::vector<Candidate>& candidates) {
-      std::vector<MapPoint> points;
-      for (const Candidate& candidate : candidates)
-        points.push_back({.strategy = candidate.strategy,
-                          .bytes = candidate.worst.total(),
-                          .seconds = candidate.bound});
-      return points;
+    const auto on_map = [](const Candidate& candidate, double bound) {
+      return MapPoint{
+          .strategy = candidate.strategy, .bytes = candidate.worst.total(), .seconds = bound};
     };
-    add_map({.fitting = on_map(fitting_),
-             .too_large = on_map(too_large_),
+    std::vector<MapPoint> fitting, too_large;
+    for (const Candidate& candidate : fitting_)
+      fitting.push_back(on_map(candidate, candidate.bound));
+    // Their bounds were not needed before: every n-th in the order of the list.
+    const std::size_t every =
+        too_large_.size() / static_cast<std::size_t>(std::max(request_.map->points, 1)) + 1;
+    for (std::size_t i = 0; i < too_large_.size(); i += every)
+      too_large.push_back(on_map(too_large_[i], bound_of(too_large_[i])));
+    add_map({.fitting = std::move(fitting),
+             .too_large = std::move(too_large),
              .batch = request_.batch,
              .plan_of = [&](std::size_t i) -> const Plan& { return plan_of(fitting_[i]); },
              .is_simulated = [&](std::size_t i) { return plans_.count(&fitting_[i]) > 0; }},
