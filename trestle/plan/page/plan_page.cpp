@@ -30,7 +30,9 @@ std::string fact(const std::string& name, const std::string& value, const std::s
               xml_escape(value), "</dd></div>\n");
 }
 
-std::string bytes_words(double bytes) { return format_bytes(std::llround(std::min(bytes, 9e18))); }
+std::string bytes_on_page(double bytes) {
+  return format_bytes(std::llround(std::min(bytes, 9e18)));
+}
 
 std::string best_facts(const ReportOf& report) {
   const Plan& best = report.result.best.front();
@@ -45,9 +47,10 @@ std::string best_facts(const ReportOf& report) {
                format_count(std::llround(best.samples_per_second * tokens)), "simulated");
   if (report.machine.peak.value > 0)
     html += fact("MFU", text(std::llround(100 * best.mfu), " %"), "simulated");
-  html += fact("peak", text(bytes_words(best.worst.total()), " on stage ", best.worst.stage),
+  html += fact("peak", text(bytes_on_page(best.worst.total()), " on stage ", best.worst.stage),
                "assumed");
-  if (has_memory_limit(report.result)) html += fact("free", bytes_words(best.headroom), "assumed");
+  if (has_memory_limit(report.result))
+    html += fact("free", bytes_on_page(best.headroom), "assumed");
   if (report.machine.price_per_hour) html += fact("price", money_text(best.money), "assumed");
   return html + "</dl>\n";
 }
@@ -79,7 +82,7 @@ std::string head(const ReportOf& report) {
   html += paragraph(text(counted(request.devices, "device"), " of ", report.machine.name,
                          " · batch ", format_count(request.batch),
                          has_memory_limit(report.result)
-                             ? text(" · ", bytes_words(report.result.available), " of a device")
+                             ? text(" · ", bytes_on_page(report.result.available), " of a device")
                              : std::string(),
                          kept.empty() ? "" : " · keeps " + kept, " · by ", to_string(request.goal)),
                     "quiet");
