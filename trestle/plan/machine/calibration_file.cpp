@@ -13,7 +13,7 @@
 namespace trestle::plan {
 namespace {
 
-constexpr double most_seconds = 1e6;
+constexpr double longest_time = 1e6;
 
 const std::vector<std::string>& calibration_sections() {
   static const std::vector<std::string> names = {"measured_on", "optimizer", "fixed",
@@ -213,9 +213,9 @@ class CalibrationReader {
                " times in 'seconds' and ", read->spread.size(), " in 'spread'"));
     if (std::adjacent_find(all.begin(), all.end(), std::greater_equal<>()) != all.end())
       problems_.add(table.source(), text("'", sizes, "' in ", where, " must rise"));
-    if (*std::max_element(read->seconds.begin(), read->seconds.end()) > most_seconds)
+    if (*std::max_element(read->seconds.begin(), read->seconds.end()) > longest_time)
       problems_.add(table.source(),
-                    text("a time in ", where, " is longer than ", most_seconds, " s"));
+                    text("a time in ", where, " is longer than ", longest_time, " s"));
   }
 
   Machine& machine_;

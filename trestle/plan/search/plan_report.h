@@ -39,10 +39,6 @@ schedule::Timeline timeline_of_plan(const ReportOf& report, const Plan& plan);
 // fit, the first two are its own, and "fits" is false.
 std::string plan_json(const ReportOf& report);
 
-// Why `plan` is worse than `best` by the request's goal: "it takes 3 ms longer per step: it
-// computes 3 ms longer".
-std::string why_lost(const ReportOf& report, const Plan& plan, const Plan& best);
-
 // The ranges that a prediction spans by the machine's spread.
 double least_seconds(double predicted, const Machine& machine);
 double most_seconds(double predicted, const Machine& machine);
