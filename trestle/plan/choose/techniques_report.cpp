@@ -42,7 +42,7 @@ Taken taken_by(const TechniqueRow& row) {
 
 constexpr int name_width = 16;
 
-void add_row(const TechniqueRow& row, const ReportOf& report, int columns,
+void add_technique(const TechniqueRow& row, const ReportOf& report, int columns,
              std::ostringstream& out) {
   const std::string indent(3, ' ');
   if (!row.plan && !row.too_large) {
@@ -123,7 +123,7 @@ std::string techniques_report(const std::vector<TechniqueRow>& rows, const Repor
   out << to_left("technique, alone", name_width) << to_right("step", 10)
       << to_right(report.model.tokens() > 1 ? "tokens/s" : "samples/s", 11) << to_right("peak", 12)
       << "\n";
-  for (const TechniqueRow& row : rows) add_row(row, report, columns, out);
+  for (const TechniqueRow& row : rows) add_technique(row, report, columns, out);
   out << "\n";
   add_answer(rows, report, columns, out);
   out << "\n" << wrapped(report.model.sources(report.machine), columns, 0) << "\n";

@@ -24,7 +24,7 @@ std::vector<int> numbers_of_devices(const PlanRequest& request, DeviceUse use) {
 }
 
 // Smaller is better, first by the first.
-std::pair<double, double> key_of(const Plan& plan, Goal goal) {
+std::pair<double, double> rank_of(const Plan& plan, Goal goal) {
   const double seconds = plan.step.seconds, bytes = plan.worst.total();
   if (goal == Goal::Memory) return {bytes, seconds};
   if (goal == Goal::Money) return {plan.money, bytes};
@@ -32,7 +32,7 @@ std::pair<double, double> key_of(const Plan& plan, Goal goal) {
 }
 
 bool is_better(const Plan& plan, const Plan& other, Goal goal) {
-  const auto mine = key_of(plan, goal), its = key_of(other, goal);
+  const auto mine = rank_of(plan, goal), its = rank_of(other, goal);
   return mine < its || (mine == its && plan.strategy.devices() < other.strategy.devices());
 }
 
@@ -75,7 +75,7 @@ std::vector<Preset> presets_of(const PlannedModel& model, const Machine& machine
   return presets;
 }
 
-std::string bytes_words(double bytes) { return format_bytes(std::llround(bytes)); }
+std::string words_of_bytes(double bytes) { return format_bytes(std::llround(bytes)); }
 
 ReportOf report_of(const BestPlan& best, const PlannedModel& model, const Machine& machine) {
   return {.model = model, .machine = machine, .request = best.request, .result = best.result};
@@ -155,8 +155,8 @@ std::vector<std::string> reasons_of(const BestPlan& best, const PlannedModel& mo
                                     const Machine& machine) {
   const Plan& plan = best.plan;
   const double seconds = plan.step.seconds;
-  std::string peak = text("peak ", bytes_words(plan.worst.total()));
-  if (best.result.available < 1e18) peak += text(" of ", bytes_words(best.result.available));
+  std::string peak = text("peak ", words_of_bytes(plan.worst.total()));
+  if (best.result.available < 1e18) peak += text(" of ", words_of_bytes(best.result.available));
   std::vector<std::string> lines = {
       to_string(plan.strategy),
       text(format_duration(seconds), " per step by simulation (",
