@@ -13,6 +13,7 @@
 #include "trestle/cli/plan_recipe.h"
 #include "trestle/cli/planned_sizes.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/plan/machine/nodes.h"
 
 namespace trestle::cli {
 
@@ -23,7 +24,7 @@ struct PlanArguments {
   std::string gpt, llama, model, unet, resnet101;  // a model by its sizes
   MachineArgument machine;
   std::vector<std::string> keep;
-  std::int64_t devices = 0, batch = 0, top = 5, cores = 0;
+  std::int64_t devices = 0, batch = 0, nodes = 0, top = 5, cores = 0;
   PlanOutput output;
   std::string residuals, ranks = "processes";
   VerifyArguments verify;
@@ -61,7 +62,10 @@ int plan_by_sizes(const PlanArguments& arguments, const std::string& flag,
                               "sequence=1024,vocabulary=51200 --devices 8 --batch 64."});
   MachineArgument named = arguments.machine;
   if (named.name.empty()) named.name = "a100-8-per-node";
-  const plan::Machine machine = read_planned_machine(named);
+  plan::Machine machine = read_planned_machine(named);
+  if (arguments.nodes > 0)
+    machine = plan::on_nodes(std::move(machine), static_cast<int>(arguments.devices),
+                             static_cast<int>(arguments.nodes));
   const auto model = model_by_sizes(flag.substr(2), sizes, machine);
   const plan::PlanRequest request = request_of(arguments);
   const plan::PlanResult result = plan::find_plans(*model, machine, request);
@@ -88,6 +92,9 @@ int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOpti
   }
   if (arguments.machine.name.empty())
     refuse_without_effect(verb, {"--for-other-machine"}, "without --machine");
+  refuse_without_effect(verb, {"--nodes"},
+                        "with a recipe, whose ranks are planned on one host; 'link' in [mesh] "
+                        "plans a host for each rank");
   need_file(arguments.recipe, "RECIPE");
   need_folder_for(arguments.out, "--out");
   std::optional<plan::Machine> machine;
@@ -179,6 +186,11 @@ void add_plan(Verb app, const RunOptions& options) {
   verb.add_number(
           "--devices", {1, most}, [arguments](std::int64_t n) { arguments->devices = n; },
           "The number of devices (default: those of the recipe)")
+      .type("N");
+  verb.add_number(
+          "--nodes", {1, most}, [arguments](std::int64_t n) { arguments->nodes = n; },
+          "The devices lie in this number of nodes, the same number in each (default: full nodes "
+          "of the machine)")
       .type("N");
   verb.add_number(
           "--batch", {1, 1 << 30}, [arguments](std::int64_t n) { arguments->batch = n; },

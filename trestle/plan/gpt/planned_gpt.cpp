@@ -12,6 +12,7 @@
 #include "trestle/plan/gpt/gpt_block.h"
 #include "trestle/plan/gpt/known_models.h"
 #include "trestle/plan/gpt/layer_times.h"
+#include "trestle/plan/gpt/sent_bytes.h"
 
 namespace trestle::plan {
 namespace {
@@ -400,6 +401,14 @@ Ledger PlannedGpt::worst_ledger(const Strategy& strategy, std::int64_t micro_bat
     if (ledger.total() > worst.total()) worst = ledger;
   }
   return worst;
+}
+
+std::vector<LinkBytes> PlannedGpt::sent(const Strategy& strategy,
+                                        std::int64_t micro_batches) const {
+  const Layout& layout = layout_of(strategy);
+  return bytes_sent_by_stages(model_, strategy, machine_,
+                              {.layers = layout.layers, .parameters = layout.parameters},
+                              micro_batches);
 }
 
 StrategyCosts PlannedGpt::costs(const Strategy& strategy, std::int64_t micro_batches) const {

@@ -61,6 +61,7 @@ class PlannedGpt : public PlannedModel {
   std::vector<BrokenRule> broken_rules(const Strategy& strategy) const override;
   std::vector<Ledger> ledgers(const Strategy& strategy, std::int64_t micro_batches) const override;
   StrategyCosts costs(const Strategy& strategy, std::int64_t micro_batches) const override;
+  std::vector<LinkBytes> sent(const Strategy& strategy, std::int64_t micro_batches) const override;
   // Computes the first of stages with equal layers, which has the most micro-batches in flight.
   Ledger worst_ledger(const Strategy& strategy, std::int64_t micro_batches) const override;
 

@@ -197,6 +197,29 @@ Json ledger_json(const Ledger& ledger) {
   return json;
 }
 
+Json group_json(const GroupBytes& bytes) {
+  return {{"tensor", whole_bytes(bytes.tensor)},
+          {"pipeline", whole_bytes(bytes.pipeline)},
+          {"data", whole_bytes(bytes.data)}};
+}
+
+// "12.0 GiB (tensor 11.5 GiB · data 512.0 MiB)"
+std::string group_text(const GroupBytes& bytes) {
+  std::vector<std::string> parts;
+  for (const auto& [name, amount] :
+       {std::pair("tensor", bytes.tensor), std::pair("pipeline", bytes.pipeline),
+        std::pair("data", bytes.data)})
+    if (amount > 0) parts.push_back(text(name, " ", bytes_text(amount)));
+  return text(bytes_text(bytes.total()), " (", join(parts, " · "), ")");
+}
+
+std::string sent_text(const LinkBytes& sent) {
+  std::vector<std::string> links;
+  if (sent.inside.total() > 0) links.push_back(group_text(sent.inside) + " inside its node");
+  if (sent.between.total() > 0) links.push_back(group_text(sent.between) + " to other nodes");
+  return text("a rank of stage ", sent.stage, " sends per step ", join(links, " and "));
+}
+
 Json plan_object(const ReportOf& report, const Plan& plan) {
   Json json = {{"strategy", strategy_json(report.model, plan.strategy)},
                {"micro_batches", plan.micro_batches},
@@ -214,6 +237,10 @@ Json plan_object(const ReportOf& report, const Plan& plan) {
                {"peak_bytes", whole_bytes(plan.worst.total())},
                {"headroom_bytes", whole_bytes(plan.headroom)},
                {"ledger", ledger_json(plan.worst)}};
+  if (plan.sent.total() > 0)
+    json["sent_bytes"] = {{"stage", plan.sent.stage},
+                          {"inside_node", group_json(plan.sent.inside)},
+                          {"between_nodes", group_json(plan.sent.between)}};
   if (report.machine.price_per_hour) json["price_per_step"] = plan.money;
   return json;
 }
@@ -314,6 +341,7 @@ std::string explained(const ReportOf& report, const Plan& plan, int columns) {
                      format_duration(slowest.reduce), " · update ", format_duration(slowest.step)),
                 columns, 4)
       << "\n";
+  if (plan.sent.total() > 0) out << folded(sent_text(plan.sent), columns, 4) << "\n";
   if (plan.strategy.chunks > 1)
     out << wrapped(text("The timeline is that of 1f1b; the time in which it fills and drains is "
                         "divided by ",

@@ -7,6 +7,7 @@
 
 #include "trestle/plan/machine/machine.h"
 #include "trestle/plan/search/ledger.h"
+#include "trestle/plan/search/link_bytes.h"
 #include "trestle/plan/search/strategy.h"
 #include "trestle/schedule/schedule.h"
 #include "trestle/simulate/costs.h"
@@ -69,6 +70,11 @@ class PlannedModel {
   virtual std::vector<Ledger> ledgers(const Strategy& strategy,
                                       std::int64_t micro_batches) const = 0;
   virtual StrategyCosts costs(const Strategy& strategy, std::int64_t micro_batches) const = 0;
+
+  // One for each stage: the bytes that its ranks send. Nothing if the model does not know them.
+  virtual std::vector<LinkBytes> sent(const Strategy&, std::int64_t /*micro_batches*/) const {
+    return {};
+  }
 
   // The first of the largest ledgers. A search calls it for every legal strategy, so a model whose
   // stages are alike may compute fewer of them.

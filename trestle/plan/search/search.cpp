@@ -186,6 +186,8 @@ class StrategySearch {
               .step = predict_step(costs.table ? *costs.table : table_for(candidate),
                                    strategy.chunks, costs),
               .worst = candidate.worst};
+    for (const LinkBytes& sent : model_.sent(strategy, candidate.micro_batches))
+      if (sent.total() > plan.sent.total()) plan.sent = sent;
     plan.samples_per_second = static_cast<double>(request_.batch) / plan.step.seconds;
     plan.headroom = result_.available - candidate.worst.total();
     if (const double peak = peak_of(machine_, strategy); peak > 0)

@@ -53,6 +53,7 @@ struct Plan {
   std::int64_t micro_batches = 0;  // of each data rank
   StepPrediction step = {};
   Ledger worst = {};  // of the stage that needs the most memory
+  LinkBytes sent = {};  // by a rank of the stage whose ranks send most
   double samples_per_second = 0;
   double headroom = 0;  // bytes that the worst stage's device has left
   double mfu = 0;       // flops / (seconds x devices x peak in the strategy's precision)
