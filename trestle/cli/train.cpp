@@ -20,6 +20,7 @@
 #include "trestle/cli/output.h"
 #include "trestle/cli/ranks.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/cli/without_signals.h"
 #include "trestle/comm/world.h"
 #include "trestle/deepspeed/config/to_recipe.h"
 #include "trestle/device/spin_guard.h"
@@ -258,9 +259,11 @@ int print_run_plan(TrainRequest request, const RunOptions& options) {
 void plan_before_ranks(const RankOptions& ranks, const RunOptions& options, TrainRequest* request) {
   const auto progress = train::make_progress(request->style, request->colours, std::cout);
   for (const std::string& note : request->notes) progress->note(note);
-  train::ChosenPlan chosen =
-      train::choose_plan(request->recipe, hooks_for(nullptr, progress.get(), options),
-                         {.ranks = asked_ranks(ranks), .says = say_on_terminal});
+  train::ChosenPlan chosen;
+  run_without_signals([&] {
+    chosen = train::choose_plan(request->recipe, hooks_for(nullptr, progress.get(), options),
+                                {.ranks = asked_ranks(ranks), .says = say_on_terminal});
+  });
   for (const std::string& line : chosen.reasons) progress->note(line);
   std::cout << std::flush;
   take_plan(std::move(chosen), request);
