@@ -10,6 +10,7 @@
 #include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/plan/vtrain.h"
 #include "trestle/base/error.h"
@@ -41,7 +42,9 @@ class TableModel final : public PlannedModel {
   std::vector<int> recompute_stages(const Strategy& strategy) const override {
     return strategy.pipeline > 1 ? std::vector<int>{1} : std::vector<int>();
   }
+  bool measures() const override { return measured; }
   std::vector<BrokenRule> broken_rules(const Strategy& strategy) const override {
+    tensors.insert(strategy.tensor);
     if (strategy.tensor <= 4) return {};
     return {{"tensor", "more than four tensor ranks"}};
   }
@@ -85,6 +88,8 @@ class TableModel final : public PlannedModel {
     return costs;
   }
 
+  bool measured = false;
+  mutable std::set<int> tensors;
   mutable std::int64_t ledger_calls = 0, cost_calls = 0;
 
  private:
@@ -127,6 +132,23 @@ TEST(SearchScale, CallsGrowWithStrategiesAndNotWithDevices) {
     if (calls_of_64 == 0) calls_of_64 = model.ledger_calls;
     EXPECT_LT(model.ledger_calls, 2 * calls_of_64);
   }
+}
+
+// A model that measures is not measured for other numbers of devices.
+TEST(SearchScale, TriesNoNewTensorRanksOfAModelThatMeasures) {
+  Machine machine = small_machine();
+  TableModel model;
+  model.measured = true;
+  EXPECT_THROW(find_plans(model, machine, {.devices = 26, .batch = 15, .kept = {.pipeline = 1}}),
+               UsageError);
+  EXPECT_THAT(model.tensors, testing::ElementsAre(1, 2, 13, 26));
+  model.tensors.clear();
+  machine.memory.value = 1e7;
+  const PlanResult found = find_plans(model, machine, {.devices = 2, .batch = 16});
+  EXPECT_TRUE(found.best.empty());
+  EXPECT_THAT(model.tensors, testing::ElementsAre(1, 2));
+  EXPECT_THAT(plan_report({model, machine, {.devices = 2, .batch = 16}, found}, 100),
+              HasSubstr("no multiple up to 8 times these fits"));
 }
 
 TEST(SearchScale, TwentyTwoLayersOnEightDevicesTakeLessThanHalfASecond) {

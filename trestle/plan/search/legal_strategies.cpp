@@ -54,6 +54,7 @@ class Listing {
     const Kept& kept = request_.kept;
     const std::vector<int> all = divisors_of(request_.devices);
     for (const int tensor : kept_or(kept.tensor, all)) {
+      if (!kept.tensor && request_.tensor_divides % tensor != 0) continue;
       if (request_.devices % tensor != 0) {
         refuse("devices",
                text(tensor, " tensor ranks do not divide ", request_.devices, " devices"));

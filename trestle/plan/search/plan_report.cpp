@@ -167,7 +167,8 @@ void add_nothing_fits(const ReportOf& report, int columns, std::ostringstream& o
   out << (result.least_devices
               ? text("least devices: ", *result.least_devices, " (the first multiple of ",
                      report.request.devices, " on which one fits)\n")
-              : "least devices: no multiple up to 64 times these fits\n");
+              : text("least devices: no multiple up to ", most_multiple(report.model),
+                     " times these fits\n"));
 }
 
 Json strategy_json(const PlannedModel& model, const Strategy& strategy) {

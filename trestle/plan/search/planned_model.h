@@ -62,6 +62,10 @@ class PlannedModel {
   // The types that the model can have. The first one is its own.
   virtual std::vector<Precision> precisions() const { return {Precision::Bf16}; }
 
+  // Whether a new number of tensor ranks takes long, in broken_rules() too, because the model then
+  // measures its layers. The search for other numbers of devices tries no new ones then.
+  virtual bool measures() const { return false; }
+
   // The model's own rules that the strategy breaks. search.h has those that hold for any model. A
   // search calls it with the degrees alone, and again with each choice that may have rules of its
   // own: token shards, offload, another precision, partial recomputation.

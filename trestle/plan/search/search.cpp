@@ -136,6 +136,7 @@ class StrategySearch {
     for (const RuleCount& rule : result_.rules) reasons.push_back(text(rule.rule, ": ", rule.why));
     std::vector<std::string> hints;
     PlanRequest other = request_;
+    if (model_.measures()) other.tensor_divides = request_.devices;
     const std::string devices = nearest_good(request_.devices, [&](std::int64_t count) {
       other.devices = static_cast<int>(count);
       return has_legal_strategy(model_, other);
@@ -308,9 +309,10 @@ class StrategySearch {
   std::optional<int> devices_that_fit() const {
     PlanRequest more = request_;
     more.kept.data.reset();
+    if (model_.measures()) more.tensor_divides = request_.devices;
     for (const int factor : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}) {
       more.devices = request_.devices * factor;
-      if (more.devices > most_devices) break;
+      if (more.devices > most_devices || factor > most_multiple(model_)) break;
       for (const Strategy& strategy : legal_strategies(model_, more, nullptr)) {
         const Ledger worst = model_.worst_ledger(strategy, micro_batches_of(strategy, more.batch));
         if (worst.total() <= result_.available) return more.devices;
@@ -336,6 +338,8 @@ class StrategySearch {
 Goal parse_goal(std::string_view word) { return choose("goal", word, goal_words).goal; }
 
 std::string_view to_string(Goal goal) { return goal_words[static_cast<std::size_t>(goal)].name; }
+
+int most_multiple(const PlannedModel& model) { return model.measures() ? 8 : 64; }
 
 PlanResult find_plans(const PlannedModel& model, const Machine& machine,
                       const PlanRequest& request) {

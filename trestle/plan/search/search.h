@@ -45,6 +45,8 @@ struct PlanRequest {
   double memory = 0;  // bytes of a device that a plan may use; 0 = the machine's
   // Simulates every strategy that fits, whatever its bound is. For tests.
   bool simulate_all = false;
+  // Only numbers of tensor ranks that divide this, unless one is kept; 0 = all.
+  int tensor_divides = 0;
   std::optional<MapRequest> map = {};
 };
 
@@ -52,7 +54,7 @@ struct Plan {
   Strategy strategy = {};
   std::int64_t micro_batches = 0;  // of each data rank
   StepPrediction step = {};
-  Ledger worst = {};  // of the stage that needs the most memory
+  Ledger worst = {};    // of the stage that needs the most memory
   LinkBytes sent = {};  // by a rank of the stage whose ranks send most
   double samples_per_second = 0;
   double headroom = 0;  // bytes that the worst stage's device has left
@@ -128,6 +130,9 @@ PlanResult find_plans(const PlannedModel& model, const Machine& machine,
 // a rule of two degrees counts once for all that have both. nullptr = no counts.
 std::vector<Strategy> legal_strategies(const PlannedModel& model, const PlanRequest& request,
                                        std::vector<RuleCount>* rules);
+// The largest multiple of the devices on which the search tries whether something fits: 64, or 8 of
+// a model that measures.
+int most_multiple(const PlannedModel& model);
 bool has_legal_strategy(const PlannedModel& model, const PlanRequest& request);
 
 }  // namespace trestle::plan

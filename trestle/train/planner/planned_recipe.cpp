@@ -212,9 +212,10 @@ std::vector<BlockRecompute> PlannedRecipe::recomputations() const {
 
 // A transformer's blocks are recomputed by 'checkpoint', which has no list for the stages.
 std::vector<int> PlannedRecipe::recompute_stages(const Strategy& strategy) const {
-  std::vector<int> stages;
-  if (!is_transformer(recipe_))
-    for (int first = 1; first < strategy.pipeline; ++first) stages.push_back(first);
+  if (strategy.pipeline == 1 || is_transformer(recipe_)) return {};
+  std::vector<int> stages = {1};
+  for (const int more : {strategy.pipeline / 2, strategy.pipeline - 1})
+    if (more > stages.back()) stages.push_back(more);
   return stages;
 }
 

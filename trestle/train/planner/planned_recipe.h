@@ -60,7 +60,9 @@ class PlannedRecipe final : public plan::PlannedModel {
   std::vector<std::string> schedules() const override;
   std::vector<plan::BlockRecompute> recomputations() const override;
   bool splits_tokens() const override;
+  // One, half and all but one of the stages.
   std::vector<int> recompute_stages(const plan::Strategy& strategy) const override;
+  bool measures() const override { return true; }
   std::vector<plan::Precision> precisions() const override;
   std::vector<plan::BrokenRule> broken_rules(const plan::Strategy& strategy) const override;
   // The bytes beyond parameters, gradients and the optimizer's state stand under activations.
