@@ -24,7 +24,7 @@ class ChooseVerb : public ProgramTest {
   static std::string machine(const std::string& name) {
     return std::string(TRESTLE_SOURCE_DIR) + "/machines/" + name + ".toml";
   }
-  // What the program prints on a terminal on which a person types `answers`.
+  // The output on a terminal on which a person types `answers`.
   static std::string asked(std::vector<std::string> words, const std::string& answers) {
     words.insert(words.begin(), TRESTLE_PROGRAM);
     std::vector<char*> argv;

@@ -29,7 +29,7 @@ ModelAnswer parse_model_answer(const std::string& words);
 // recipes/unet_quick.toml if it is there, else nothing.
 std::string recipe_found_here();
 
-// The name of the first NVIDIA GPU, which its driver writes below `driver`. Nothing = there is none.
+// The name of the first NVIDIA GPU, from the files of its driver. Nothing = there is none.
 std::string first_gpu_name(const std::filesystem::path& driver = "/proc/driver/nvidia/gpus");
 
 // The profile in machines/ whose name begins with a word of a GPU's name: "a100-8-per-node" for

@@ -25,7 +25,7 @@ struct RecipeChoice {
   bool json = false;
 };
 
-// What the questions propose for a recipe.
+// The answers that the questions propose for a recipe.
 struct RecipeDefaults {
   int devices = 1;
   std::string devices_from;

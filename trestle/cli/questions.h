@@ -6,11 +6,11 @@
 
 namespace trestle::cli {
 
-// Asks for what the command line leaves open. Each question has a default, which an empty line
+// Asks the questions that the command line leaves open. Each one has a default, which an empty line
 // takes.
 class Questions {
  public:
-  // Without a terminal on the standard input, or where `asks` is false, every answer is the default.
+  // Without a terminal on the standard input every answer is the default.
   enum class Asking { No, OnTerminal };
   explicit Questions(Asking asking);
 

@@ -104,7 +104,7 @@ std::optional<int> most_tensor_ranks(const PlannedModel& model, const Machine& m
   return std::nullopt;
 }
 
-// DataParallel copies the weights of the first device to the others before each step.
+// DataParallel copies the weights of the first device to all devices before each step.
 void add_broadcast(const PlannedModel& model, Plan* plan, std::int64_t batch) {
   const StrategyCosts costs = model.costs(plan->strategy, plan->micro_batches);
   const double broadcast = costs.data_messages.at(0) / 2;

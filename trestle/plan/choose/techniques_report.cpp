@@ -28,7 +28,7 @@ double rate_of(const ReportOf& report, double step_seconds) {
   return static_cast<double>(report.request.batch * report.model.tokens()) / step_seconds;
 }
 
-// What a row's strategy takes, whether it fits or not.
+// The strategy of a row, whether it fits or not.
 struct Taken {
   const Strategy& strategy;
   double seconds;
