@@ -43,7 +43,7 @@ Taken taken_by(const TechniqueRow& row) {
 constexpr int name_width = 16;
 
 void add_technique(const TechniqueRow& row, const ReportOf& report, int columns,
-             std::ostringstream& out) {
+                   std::ostringstream& out) {
   const std::string indent(3, ' ');
   if (!row.plan && !row.too_large) {
     out << wrapped(text(to_left(row.name, name_width), "  not possible: ", row.not_legal), columns,
