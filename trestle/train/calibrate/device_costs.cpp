@@ -56,8 +56,7 @@ std::function<void()> product(const std::string& type, const ProductSizes& n, at
   }
   const at::ScalarType number = type == "bf16" ? at::kBFloat16 : at::kFloat;
   const at::Tensor a = made(n.rows, n.inner, number), b = made(n.inner, n.columns, number);
-  const at::Tensor out = made(n.rows, n.columns, number);
-  return [a, b, out]() mutable { at::mm_out(out, a, b); };
+  return [a, b, out = made(n.rows, n.columns, number)]() mutable { at::mm_out(out, a, b); };
 }
 
 std::function<void()> copy(at::Device from, at::Device to, Bytes bytes) {
