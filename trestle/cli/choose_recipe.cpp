@@ -48,6 +48,7 @@ int choose_for_recipe(const RecipeChoice& choice, const RunOptions& options) {
   if (!choice.links.empty()) recipe.mesh.link = choice.links;
   Device device = planned_devices(recipe.devices.use).at(0);
   if (choice.memory > 0) device.budget = static_cast<Bytes>(choice.memory);
+  if (!device.torch.is_cuda()) train::install_planned_devices(recipe, choice.devices);
   train::TrainHooks hooks;
   hooks.models = options.models;
   hooks.user_parts = user_parts_of(options);

@@ -106,6 +106,7 @@ int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options)
   train::TrainHooks hooks;
   hooks.models = options.models;
   hooks.user_parts = user_parts_of(options);
+  if (!device.torch.is_cuda()) train::install_planned_devices(recipe, request.devices);
   const auto& file = arguments.machine;
   const train::HostTimes times =
       file ? train::host_times_of(*file, recipe, {request.devices, cores}, arguments.machine_file)

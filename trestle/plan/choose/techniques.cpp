@@ -48,35 +48,38 @@ std::vector<Technique> techniques_on(const Machine& machine, const PlanRequest& 
   Kept tensor;
   tensor.level = 0;
   std::vector<Technique> all = {
-      {"one device", "everything fits on it, and it is fast enough", one_stage(1), 1},
+      {"one device", "when everything fits on it, and it is fast enough", one_stage(1), 1},
       {"model parallel",
-       "the model does not fit on one device, and its layers need the whole batch at once; one "
+       "when the model does not fit on one device, and its layers need the whole batch at once; "
+       "one "
        "device computes at a time",
        parts, n},
       {"pipeline",
-       "the model does not fit on one device, and links are slow: only the tensors at the cuts are "
+       "when the model does not fit on one device, and links are slow: only the tensors at the "
+       "cuts are "
        "sent",
        {.tensor = 1, .pipeline = n, .data = 1},
        n},
       {"DataParallel",
-       "the model fits on one device, and one process with an unchanged training loop has them all",
+       "when the model fits on one device, and one process with an unchanged training loop has "
+       "them all",
        sharded(n, 0), n},
-      {"DDP", "the model fits on one device, and you want more samples per second", sharded(n, 0),
+      {"DDP", "when the model fits on one device, and you want more samples per second",
+       sharded(n, 0), n},
+      {"ZeRO-1", "as DDP, when the optimizer's state does not fit; it sends no more", sharded(n, 1),
        n},
-      {"ZeRO-1", "as DDP, where the optimizer's state does not fit; it sends no more than DDP",
-       sharded(n, 1), n},
-      {"ZeRO-2", "as ZeRO-1, where gradients do not fit either", sharded(n, 2), n},
-      {"ZeRO-3, FSDP", "as ZeRO-2, where the weights do not fit either; it sends more than DDP",
+      {"ZeRO-2", "as ZeRO-1, when gradients do not fit either", sharded(n, 2), n},
+      {"ZeRO-3, FSDP", "as ZeRO-2, when the weights do not fit either; it sends more than DDP",
        sharded(n, 3), n},
-      {"HSDP", "as ZeRO-3 over several machines: weights are gathered within a row of the mesh",
-       hsdp, n},
-      {"tensor parallel",
-       "a layer does not fit, or the batch is too small to share; its ranks need the fastest links",
-       tensor, n},
-      {"checkpointing", "as DDP, where activations do not fit; the forward is computed twice",
-       checkpointed, n},
-      {"offload", "as ZeRO, where no device has room for its shard, and the host has", offloaded,
+      {"HSDP", "as ZeRO-3, when there are several machines: weights are gathered within each", hsdp,
        n},
+      {"tensor parallel",
+       "when a layer does not fit, or the batch is too small to share; its ranks need the fastest "
+       "links",
+       tensor, n},
+      {"checkpointing", "as DDP, when activations do not fit; the forward is computed twice",
+       checkpointed, n},
+      {"offload", "as ZeRO, when no device has room for its shard, and the host has", offloaded, n},
   };
   for (Technique& technique : all)
     if (!technique.kept.recompute) technique.kept.recompute = BlockRecompute::None;

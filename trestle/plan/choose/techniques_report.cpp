@@ -58,7 +58,7 @@ void add_technique(const TechniqueRow& row, const ReportOf& report, int columns,
                      : text(size_text(row.too_large->overshoot), " too large"))
         << "\n";
   }
-  out << wrapped(text(indent, "when ", row.when), columns, 3) << "\n";
+  out << wrapped(text(indent, row.when), columns, 3) << "\n";
 }
 
 // "tensor parallel with ZeRO-1 and checkpointing": the techniques that a strategy combines.

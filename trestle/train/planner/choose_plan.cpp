@@ -9,7 +9,6 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/device/threads.h"
-#include "trestle/device/virtual_device.h"
 #include "trestle/plan/search/best_plan.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/planner/host_times.h"
@@ -21,12 +20,6 @@
 namespace trestle::train {
 
 namespace {
-
-// Their threads are those of the run that follows in this process: the first call fixes them.
-void install_devices_of_run(const recipe::Recipe& recipe, int count) {
-  install_virtual_devices({.count = std::min(count, most_virtual_devices),
-                           .threads_per_device = static_cast<int>(recipe.devices.threads)});
-}
 
 // Measurements set the number of threads of this process; a run on the CPU uses all cores.
 class ThreadsAsBefore {
@@ -98,12 +91,15 @@ ChosenPlan choose_alone(const recipe::Recipe& recipe, const TrainHooks& hooks,
   const int threads = threads_of_each(count);
   std::optional<ThreadsAsBefore> threads_as_before;
   if (device.torch.is_cpu() && recipe.devices.threads == 0) threads_as_before.emplace();
-  if (!device.torch.is_cuda()) install_devices_of_run(recipe, count);
+  if (!device.torch.is_cuda()) install_planned_devices(recipe, count);
+  // Ranks that this process starts share its cores. Where a launcher has started them is unknown.
+  const int cores = device.torch.is_cuda() || times ? 0 : core_count();
   const PlannedRecipe model(
       without_plan(recipe), hooks,
       {.device = device,
        .count = count,
-       .times = times ? *times : measure_host_times(recipe, std::min(count, 8)),
+       .times = times ? *times : measure_host_times(recipe, std::min(count, 8), cores),
+       .cores = cores,
        .says = options.says});
   request.batch = model.batch();
   const plan::Machine machine = machine_of_device(device);

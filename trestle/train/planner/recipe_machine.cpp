@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "trestle/device/virtual_device.h"
+
 namespace trestle::train {
 
 plan::Machine machine_of_device(const Device& device, const std::optional<plan::Machine>& file) {
@@ -19,6 +21,11 @@ plan::Machine machine_of_device(const Device& device, const std::optional<plan::
   machine.transformer.spread = {
       .value = 0.15, .origin = plan::Origin::Assumed, .from = "15 %, no plan was measured yet"};
   return machine;
+}
+
+void install_planned_devices(const recipe::Recipe& recipe, int count) {
+  install_virtual_devices({.count = std::clamp(count, 1, most_virtual_devices),
+                           .threads_per_device = static_cast<int>(recipe.devices.threads)});
 }
 
 int planned_count(const recipe::Recipe& recipe, const std::vector<Device>& devices) {

@@ -16,6 +16,10 @@ namespace trestle::train {
 plan::Machine machine_of_device(const Device& device,
                                 const std::optional<plan::Machine>& file = {});
 
+// Installs the virtual devices that plans for `count` devices measure on, which must happen before
+// the first backward of the process. Their threads are those of a run that follows in it.
+void install_planned_devices(const recipe::Recipe& recipe, int count);
+
 // The number of devices that a recipe is planned for: of the ranks that it lays out if it does, and
 // else of its devices.
 int planned_count(const recipe::Recipe& recipe, const std::vector<Device>& devices);
