@@ -111,7 +111,9 @@ ChosenPlan choose_alone(const recipe::Recipe& recipe, const TrainHooks& hooks,
   if (device.torch.is_cpu() && strategy.pipeline > 1)
     chosen.recipe.mesh.pipeline = strategy.pipeline;
   if (strategy.devices() < count)
-    use_fewer_devices(strategy.devices(), threads, devices, &chosen.recipe);
+    use_fewer_devices(strategy.devices(),
+                      cores > 0 ? std::max(1, cores / strategy.devices()) : threads, devices,
+                      &chosen.recipe);
   std::vector<std::string> lines = plan::reasons_of(best, model, machine);
   if (strategy.devices() < count)
     lines.at(1) += text(" · ", strategy.devices(), " of ", count, " devices");
