@@ -21,12 +21,12 @@ inline Machine machine(const std::string& name) {
   return read_machine(std::string(TRESTLE_SOURCE_DIR) + "/machines/" + name + ".toml");
 }
 
-// ---- declared factors: assumed, and chosen by no row ----
+// ---- declared factors: assumed ----
 
 // Products and the tensor ranks' messages that belong to them run in chunks at the same time
 // (torchtitan's asynchronous tensor parallelism, Megatron's --tp-comm-overlap).
 constexpr double hidden_tensor_messages = 0.5;
-// torch.compile fuses what lies between products.
+// torch.compile fuses what lies between products. Two of these rows have 6667 / 5762 = 1.157.
 constexpr double compile_speed_up = 1.15;
 
 inline Machine with_hidden_messages(Machine machine) {
