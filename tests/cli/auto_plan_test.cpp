@@ -43,8 +43,8 @@ class TrainAuto : public ProgramTest {
 // This process plans, and starts the ranks of the plan.
 TEST_F(TrainAuto, RunsItsPlanAndResumesIt) {
   ASSERT_EQ(run({"train", "tiny.toml", "--name", "plain", "--devices", "cpu", "--quiet"}).code, 0);
-  const Finished done = train(
-      {"--name", "own", "--devices", "4", "--keep", "data=2,pipeline=2", "--keep", "level=1"});
+  const Finished done =
+      train({"--name", "own", "--devices", "4", "--keep", "data=2,pipeline=2,level=1"});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.out, AllOf(HasSubstr("plan      tensor 1 · pipeline 2 · data 2 · ZeRO-1"),
                               HasSubstr(" per step by simulation ("), HasSubstr("second: "),

@@ -71,7 +71,7 @@ TEST_F(ChooseVerb, ComparesTheTechniquesForARecipe) {
   const auto json = nlohmann::json::parse(done.out);
   EXPECT_EQ(json["techniques"].size(), 12);
   for (const auto& row : json["techniques"])
-    if (row["name"] != "offload") {
+    if (row["name"] != "offload" && row["name"] != "HSDP") {  // two rows of two ranks are four
       EXPECT_TRUE(row["possible"]) << row;
     }
   EXPECT_EQ(json["best"]["devices"], 2);

@@ -75,7 +75,11 @@ TEST_F(PlanVerify, RunsPlansAndComparesThem) {
       EXPECT_EQ(plan["measured_runs_seconds"].size(), 2U);
       EXPECT_GT(plan["measured_step_seconds"].get<double>(), 0);
       EXPECT_EQ(plan["measured_peaks"].size(), 2U);  // one for each device
-      EXPECT_NEAR(plan["peak_error"].get<double>(), 0, 0.05) << plan;
+      // The toy needs some KiB, of which buckets that a step may not fill are a large share.
+      // PlanTruth compares the peaks of real models.
+      EXPECT_NEAR(plan["simulated_peak_bytes"].get<double>(),
+                  plan["measured_peak_bytes"].get<double>(), 4096)
+          << plan;
     }
     EXPECT_EQ(verified["plans"][0]["simulated_step_seconds"],
               objects[0]["plans"][0]["step_seconds"]);

@@ -47,6 +47,8 @@ void set_links(plan::Machine* machine, const std::string& links) {
 
 int choose_by_sizes(const ChooseArguments& arguments, const ModelAnswer& model,
                     Questions* questions) {
+  (void)model_by_sizes(model.form, model.sizes, {});  // bad answers before the first question
+  if (!arguments.devices.empty()) (void)parse_device_count(arguments.devices);
   std::string machine_name = arguments.machine;
   if (machine_name.empty()) {
     const std::string gpu = first_gpu_name();

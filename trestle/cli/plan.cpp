@@ -60,6 +60,7 @@ int plan_by_sizes(const PlanArguments& arguments, const std::string& flag,
     throw UsageError(text(flag, " needs ", arguments.devices == 0 ? "--devices" : "--batch"),
                      {.hint = "For example: trestle plan --gpt layers=24,hidden=2048,heads=16,"
                               "sequence=1024,vocabulary=51200 --devices 8 --batch 64."});
+  (void)model_by_sizes(flag.substr(2), sizes, {});  // a bad size before a machine that is missing
   MachineArgument named = arguments.machine;
   if (named.name.empty()) named.name = "a100-8-per-node";
   plan::Machine machine = read_planned_machine(named);
@@ -83,6 +84,8 @@ int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOpti
     throw UsageError(arguments.recipe.empty()
                          ? text("plan takes one of ", sizes[0].first, " and ", sizes[1].first)
                          : text("plan takes a recipe or ", sizes[0].first, ", not both"));
+  if (arguments.machine.name.empty())
+    refuse_without_effect(verb, {"--for-other-machine"}, "without --machine");
   if (!sizes.empty()) {
     refuse_without_effect(verb,
                           {"--out", "--cores", "--residuals", "--verify", "--rounds", "--steps",
@@ -90,8 +93,6 @@ int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOpti
                           "with " + sizes[0].first);
     return plan_by_sizes(arguments, sizes[0].first, sizes[0].second);
   }
-  if (arguments.machine.name.empty())
-    refuse_without_effect(verb, {"--for-other-machine"}, "without --machine");
   refuse_without_effect(verb, {"--nodes"},
                         "with a recipe, whose ranks are planned on one host; 'link' in [mesh] "
                         "plans a host for each rank");

@@ -17,7 +17,7 @@ namespace {
 std::string size_text(double bytes) { return format_bytes(std::llround(std::min(bytes, 9e18))); }
 
 std::string to_right(const std::string& words, int width) {
-  return std::string(static_cast<std::size_t>(std::max(width - columns_of(words), 0)), ' ') + words;
+  return std::string(static_cast<std::size_t>(std::max(width - columns_of(words), 1)), ' ') + words;
 }
 
 std::string to_left(const std::string& words, int width) {

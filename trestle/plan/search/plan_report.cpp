@@ -25,8 +25,9 @@ std::string bytes_text(double bytes) { return format_bytes(whole_bytes(bytes)); 
 
 std::string percent(double share) { return text(std::llround(100 * share), " %"); }
 
+// At least one space before the words, so that two cells never touch.
 std::string right(const std::string& words, int width) {
-  return std::string(static_cast<std::size_t>(std::max(width - columns_of(words), 0)), ' ') + words;
+  return std::string(static_cast<std::size_t>(std::max(width - columns_of(words), 1)), ' ') + words;
 }
 
 double tokens_per_second(const ReportOf& report, const Plan& plan) {
