@@ -92,7 +92,7 @@ ChosenPlan choose_alone(const recipe::Recipe& recipe, const TrainHooks& hooks,
   std::optional<ThreadsAsBefore> threads_as_before;
   if (device.torch.is_cpu() && recipe.devices.threads == 0) threads_as_before.emplace();
   if (!device.torch.is_cuda()) install_planned_devices(recipe, count);
-  // Ranks that this process starts share its cores. Where a launcher has started them is unknown.
+  // Ranks that this process starts share its cores. The cores of a launcher's ranks are unknown.
   const int cores = device.torch.is_cuda() || times ? 0 : core_count();
   const PlannedRecipe model(
       without_plan(recipe), hooks,
