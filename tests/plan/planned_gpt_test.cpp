@@ -13,6 +13,7 @@
 #include "trestle/plan/balance.h"
 #include "trestle/plan/gpt/equal_layers.h"
 #include "trestle/plan/gpt/layer_times.h"
+#include "trestle/plan/search/step_prediction.h"
 #include "trestle/plan/transformer_memory.h"
 #include "trestle/simulate/simulate.h"
 
@@ -208,6 +209,59 @@ TEST(CollectiveTimes, OverNodesUseTheLinksShare) {
   EXPECT_NEAR(all_reduce_seconds(machine, bytes, {4, 1, 8}), 2 * 3 * 5e-6 + 1.5 * bytes * 8 / 100e9,
               1e-9);
   EXPECT_EQ(all_reduce_seconds(machine, bytes, {1, 1, 1}), 0);
+}
+
+Machine four_in_a_node() {
+  Machine machine = vtrain::machine();
+  machine.devices_per_node = 4;
+  return machine;
+}
+
+// Eight stages on two nodes: the fourth sends to the other node.
+TEST(Places, OneBoundaryOfAPipelineOverTwoNodesIsBetweenThem) {
+  const Strategy eight{.pipeline = 8};
+  for (int stage = 0; stage < 7; ++stage)
+    EXPECT_EQ(reach_after_stage(eight, four_in_a_node(), stage),
+              stage == 3 ? Reach::Between : Reach::Inside);
+  const Strategy pairs{.tensor = 2, .pipeline = 3};  // 0 1 | 2 3 | 4 5
+  EXPECT_EQ(reach_after_stage(pairs, four_in_a_node(), 0), Reach::Inside);
+  EXPECT_EQ(reach_after_stage(pairs, four_in_a_node(), 1), Reach::Between);
+}
+
+TEST(Places, ASlowLinkBetweenNodesIsInTheStepOfAPipelineOverThem) {
+  const GptModel gpt = {
+      .layers = 48, .hidden = 2048, .heads = 16, .sequence = 1024, .vocabulary = 50304};
+  Machine machine = four_in_a_node();
+  machine.between.bandwidth.value = 1e6;
+  const Strategy eight{.pipeline = 8};
+  const double seconds = predict_step(eight, 32, PlannedGpt(gpt, machine).costs(eight, 32)).seconds;
+  EXPECT_GT(seconds, 32 * 2.0 * 1024 * 2048 / 1e6);  // the forwards of stage 3 alone
+}
+
+// Ranks 3, 4 and 5 of the second of four groups are on two nodes of four.
+TEST(Places, AGroupThatStraddlesNodesIsOnTheMostThatAnyIs) {
+  EXPECT_EQ(place_of_data_group({.pipeline = 4, .data = 3}, four_in_a_node()).per_node, 2);
+  EXPECT_EQ(place_of_data_group({.pipeline = 1, .data = 3}, four_in_a_node()).per_node, 3);
+  EXPECT_EQ(place_of_data_group({.tensor = 2, .pipeline = 2, .data = 4}, four_in_a_node()).per_node,
+            2);
+}
+
+// Copies of offloaded weights are not messages that hide behind computation.
+TEST(Places, HiddenMessagesLeaveTheCopiesOfOffload) {
+  const GptModel gpt = {
+      .layers = 4, .hidden = 1024, .heads = 16, .sequence = 1024, .vocabulary = 51200};
+  Machine machine = four_in_a_node();
+  machine.host = HostFigures{
+      .bandwidth = {.value = 1e9}, .memory_bandwidth = {.value = 1e11}, .memory = {.value = 1e12}};
+  machine.hidden_data = Figure{.value = 1};
+  const Strategy offloaded{.data = 4, .level = 3, .offload = true};
+  const Strategy kept{.data = 4, .level = 3};
+  const PlannedGpt model(gpt, machine);
+  const auto& with = model.costs(offloaded, 1).costs.stages[0];
+  const auto& without = model.costs(kept, 1).costs.stages[0];
+  const double copy = 2 * parameters_of(gpt) / 4 / 1e9;
+  EXPECT_NEAR(with.forward - without.forward, copy, 0.01 * copy);
+  EXPECT_NEAR(with.backward - without.backward, 2 * copy, 0.02 * copy);
 }
 
 }  // namespace

@@ -50,6 +50,8 @@ void check_plan_output(const PlanOutput& output) {
 
 void print_plan(const plan::ReportOf& report, const PlanOutput& output) {
   const plan::PlanResult& result = report.result;
+  if (output.explain > 0)
+    (void)plan_number(result, output.explain, "--explain");  // before any output
   const int columns = columns_for_text(STDOUT_FILENO);
   if (output.json)
     std::cout << plan::plan_json(report) << "\n";

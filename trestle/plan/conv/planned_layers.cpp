@@ -152,9 +152,10 @@ StrategyCosts PlannedLayers::costs(const Strategy& strategy, std::int64_t micro_
   const std::vector<int> balance = cut_of(strategy, micro_batches);
   CutCosts cut = costs_of_cut(profile, balance, {.optimizer_states = options_.optimizer_states});
   const GroupPlace place = place_of_replicas(strategy, machine_);
-  // All pairs of stages are taken to be in one node if a replica is.
-  const Reach reach =
-      strategy.pipeline <= machine_.devices_per_node ? Reach::Inside : Reach::Between;
+  // All pairs of stages are taken to be in one node if each replica is.
+  const bool whole = strategy.pipeline <= machine_.devices_per_node &&
+                     (strategy.data == 1 || machine_.devices_per_node % strategy.pipeline == 0);
+  const Reach reach = whole ? Reach::Inside : Reach::Between;
   StrategyCosts costs{.costs = std::move(cut.costs)};
   int first = 0;
   for (std::size_t s = 0; s < balance.size(); ++s) {
@@ -170,7 +171,8 @@ StrategyCosts PlannedLayers::costs(const Strategy& strategy, std::int64_t micro_
     costs.update_messages.push_back(0);
   }
   for (simulate::RouteCost& route : costs.costs.routes)
-    route.seconds = message_seconds(machine_, static_cast<double>(route.bytes), reach);
+    route.seconds = message_seconds(machine_, static_cast<double>(route.bytes),
+                                    {reach, machine_.devices_per_node});
   auto& table = tables_[key_of(strategy, micro_batches)];
   if (table.stages == 0) {
     const auto compute = schedule::generate(

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <numeric>
 
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
@@ -93,6 +94,9 @@ struct DataTimes {
   double forward = 0, backward = 0;  // of each micro-batch
   double reduce = 0;                 // of each step
   double update = 0;                 // after the optimizer's step
+  // Of offloaded weights before a forward. Before and after a backward there are twice as long
+  // ones: weights up, gradients down. Nothing hides them.
+  double copies = 0;
 };
 
 // The group's messages of the rows that replicate a shard: an all-reduce of its gradients.
@@ -128,8 +132,7 @@ DataTimes data_times(const Strategy& strategy, const Machine& machine, int layer
   if (strategy.offload && machine.host) {
     const double copy =
         weight_bytes * parameters / strategy.shards() / machine.host->bandwidth.value;
-    times.forward += copy;
-    times.backward += 2 * copy;  // weights up, gradients down
+    times.copies = copy;
   }
   return times;
 }
@@ -144,6 +147,27 @@ double update_seconds(const Strategy& strategy, const Machine& machine, const Ma
                                                  in_precision.host->bandwidth.value
                                            : 0;
   return bytes * machine.devices_per_node / machine.host->memory_bandwidth.value + copies;
+}
+
+// Devices next to each other, of which there are `spans` one behind the other.
+struct Spans {
+  int devices = 1;
+  int spans = 1;
+};
+
+// A group of `ranks` ranks, spread evenly over each span. The span on the most nodes counts.
+GroupPlace place_on(const Machine& machine, int ranks, const Spans& spans) {
+  const std::int64_t room = machine.devices_per_node, devices = spans.devices;
+  std::int64_t nodes = 1;
+  // Spans begin at the same places of a node again after room / gcd of them.
+  const std::int64_t different =
+      std::min<std::int64_t>(spans.spans, room / std::gcd(room, devices));
+  for (std::int64_t i = 0; i < different; ++i)
+    nodes = std::max(nodes, (i * devices + devices - 1) / room - i * devices / room + 1);
+  const int per_node = std::max(static_cast<int>((ranks + nodes - 1) / nodes), 1);
+  return {.ranks = ranks,
+          .per_node = per_node,
+          .sharing = std::max(machine.devices_per_node / per_node, 1)};
 }
 
 // The seconds of messages that are left when a share of them runs behind computation.
@@ -166,25 +190,22 @@ GroupPlace place_of_tensor_group(const Strategy& strategy, const Machine& machin
 }
 
 GroupPlace place_of_data_group(const Strategy& strategy, const Machine& machine) {
-  const int room = std::max(machine.devices_per_node / strategy.tensor, 1);
   const int ranks = strategy.level == 0 ? strategy.data : strategy.shards();
-  const int per_node = std::min(ranks, room);
-  return {.ranks = ranks,
-          .per_node = per_node,
-          .sharing = std::max(machine.devices_per_node / per_node, 1)};
+  const int rows = strategy.data / ranks;
+  return place_on(machine, ranks,
+                  {.devices = ranks * strategy.tensor, .spans = rows * strategy.pipeline});
 }
 
 GroupPlace place_of_row_group(const Strategy& strategy, const Machine& machine) {
-  const int room = std::max(machine.devices_per_node / (strategy.tensor * strategy.shards()), 1);
-  const int per_node = std::min(strategy.replicate, room);
-  return {.ranks = strategy.replicate,
-          .per_node = per_node,
-          .sharing = std::max(machine.devices_per_node / per_node, 1)};
+  return place_on(machine, strategy.replicate,
+                  {.devices = strategy.data * strategy.tensor, .spans = strategy.pipeline});
 }
 
-Reach reach_of_stages(const Strategy& strategy, const Machine& machine) {
-  return 2 * strategy.tensor * strategy.data <= machine.devices_per_node ? Reach::Inside
-                                                                         : Reach::Between;
+Reach reach_after_stage(const Strategy& strategy, const Machine& machine, int stage) {
+  const std::int64_t devices = std::int64_t{strategy.tensor} * strategy.data;
+  const std::int64_t first = stage * devices, last = first + 2 * devices - 1;
+  return first / machine.devices_per_node == last / machine.devices_per_node ? Reach::Inside
+                                                                             : Reach::Between;
 }
 
 std::vector<int> layers_of_stages(const GptModel& model, const Strategy& strategy,
@@ -441,8 +462,9 @@ StrategyCosts PlannedGpt::costs(const Strategy& strategy, std::int64_t micro_bat
     DataTimes data = data_times(strategy, machine, layers[s],
                                 {.all = parameters, .block = layout.block_parameters});
     const double backward = pass.backward - pass.backward_messages;
-    data.forward = exposed(data.forward, pass.forward - pass.forward_messages, machine);
-    data.backward = exposed(data.backward, backward, machine);
+    data.forward =
+        data.copies + exposed(data.forward, pass.forward - pass.forward_messages, machine);
+    data.backward = 2 * data.copies + exposed(data.backward, backward, machine);
     data.reduce = exposed(data.reduce, backward, machine);  // behind the last backward
     simulate::StageCost stage;
     stage.forward = stage.forward_no_graph = stage.recompute = pass.forward + data.forward;
@@ -466,16 +488,18 @@ StrategyCosts PlannedGpt::costs(const Strategy& strategy, std::int64_t micro_bat
     costs.data_messages.push_back(n * (data.forward + data.backward) + data.reduce + data.update);
     costs.update_messages.push_back(data.update);
   }
-  // Each tensor rank sends its share between nodes, and the receivers gather it.
-  const Reach reach = reach_of_stages(strategy, machine_);
-  const double bytes_of_message =
-      message_bytes(model_, strategy) / (reach == Reach::Between ? strategy.tensor : 1);
+  const int senders = std::min(strategy.tensor * strategy.data, machine_.devices_per_node);
   const double kept_by_message = size_of(strategy) * message_bytes(model_, strategy);
-  for (std::size_t s = 1; s < layers.size(); ++s)
+  for (std::size_t s = 1; s < layers.size(); ++s) {
+    // Each tensor rank sends its share between nodes, and the receivers gather it.
+    const Reach reach = reach_after_stage(strategy, machine_, static_cast<int>(s) - 1);
+    const double bytes_of_message =
+        message_bytes(model_, strategy) / (reach == Reach::Between ? strategy.tensor : 1);
     costs.costs.routes.push_back(
-        {.seconds = message_seconds(machine, bytes_of_message, reach),
+        {.seconds = message_seconds(machine, bytes_of_message, {reach, senders}),
          .bytes = static_cast<Bytes>(std::min(kept_by_message, 1e14) /
                                      (strategy.sequence_parallel ? strategy.tensor : 1))});
+  }
   return costs;
 }
 

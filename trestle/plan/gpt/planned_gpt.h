@@ -29,7 +29,8 @@ std::vector<double> parameters_of_stages(const GptModel& model, const Strategy& 
 GroupPlace place_of_tensor_group(const Strategy& strategy, const Machine& machine);
 GroupPlace place_of_data_group(const Strategy& strategy, const Machine& machine);
 GroupPlace place_of_row_group(const Strategy& strategy, const Machine& machine);
-Reach reach_of_stages(const Strategy& strategy, const Machine& machine);
+// Between stage and stage + 1: Between if the link of a node carries any of their messages.
+Reach reach_after_stage(const Strategy& strategy, const Machine& machine, int stage);
 
 // The blocks of a stage with this number of layers that the strategy recomputes: the first ones.
 int recomputed_blocks(const Strategy& strategy, int layers);

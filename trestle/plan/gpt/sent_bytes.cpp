@@ -55,7 +55,6 @@ std::vector<LinkBytes> bytes_sent_by_stages(const GptModel& model, const Strateg
   const double of_number = strategy.precision == Precision::Fp32 ? 4 : 2;
   const double message =
       of_number * strategy.micro_batch * static_cast<double>(model.sequence * model.hidden);
-  const Reach reach = reach_of_stages(strategy, machine);
   std::vector<LinkBytes> sent;
   for (std::size_t s = 0; s < stages.layers.size(); ++s) {
     LinkBytes bytes{.stage = static_cast<int>(s), .inside = {}, .between = {}};
@@ -63,11 +62,14 @@ std::vector<LinkBytes> bytes_sent_by_stages(const GptModel& model, const Strateg
            n * tensor_all_reduces(strategy, stages.layers, s) *
                sent_by_all_reduce(message, place_of_tensor_group(strategy, machine)),
            &bytes);
-    const int neighbours = (s > 0 ? 1 : 0) + (s + 1 < stages.layers.size() ? 1 : 0);
-    if (reach == Reach::Inside)
-      bytes.inside.pipeline = n * neighbours * message;
-    else
-      bytes.between.pipeline = n * neighbours * message / strategy.tensor;
+    const auto add_neighbour = [&](std::size_t first) {
+      if (reach_after_stage(strategy, machine, static_cast<int>(first)) == Reach::Inside)
+        bytes.inside.pipeline += n * message;
+      else
+        bytes.between.pipeline += n * message / strategy.tensor;
+    };
+    if (s > 0) add_neighbour(s - 1);
+    if (s + 1 < stages.layers.size()) add_neighbour(s);
     const double state = of_number * stages.parameters[s];
     add_to(&GroupBytes::data,
            half_all_reduces(strategy, n) / 2 *

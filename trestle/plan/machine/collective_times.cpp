@@ -30,9 +30,9 @@ double gather_seconds(const Machine& machine, double bytes, const GroupPlace& pl
   return all_reduce_seconds(machine, bytes, place) / 2;
 }
 
-double message_seconds(const Machine& machine, double bytes, Reach reach) {
-  const LinkFigures& link = reach == Reach::Inside ? machine.inside : machine.between;
-  const double sharing = reach == Reach::Inside ? 1 : machine.devices_per_node;
+double message_seconds(const Machine& machine, double bytes, const MessagePath& path) {
+  const LinkFigures& link = path.reach == Reach::Inside ? machine.inside : machine.between;
+  const double sharing = path.reach == Reach::Inside ? 1 : path.senders;
   return link.latency.value + bytes * sharing / link.bandwidth.value;
 }
 

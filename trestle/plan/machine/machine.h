@@ -125,8 +125,11 @@ double all_reduce_seconds(const Machine& machine, double bytes, const GroupPlace
 // An all-gather or a reduce-scatter of a tensor of `bytes`: half an all-reduce.
 double gather_seconds(const Machine& machine, double bytes, const GroupPlace& place);
 
-// A message of `bytes` between two devices. Between nodes, all devices of a node send at once and
-// share its link.
-double message_seconds(const Machine& machine, double bytes, Reach reach);
+// A message of `bytes` between two devices. Between nodes, the senders of a node share its link.
+struct MessagePath {
+  Reach reach = Reach::Inside;
+  int senders = 1;  // devices of a node that send to other nodes at the same time
+};
+double message_seconds(const Machine& machine, double bytes, const MessagePath& path);
 
 }  // namespace trestle::plan
