@@ -157,7 +157,7 @@ TEST_F(PlanVerb, RefusesRecipesThatCannotBePlanned) {
               HasSubstr("a recipe or --gpt, not both"));
   EXPECT_THAT(refusal({"plan", "tiny.toml", "--machine",
                        std::string(TRESTLE_SOURCE_DIR) + "/machines/a100-8-per-node.toml"}),
-              AllOf(HasSubstr("a100-8-per-node.toml: has no 'sgd' in [optimizer]"),
+              AllOf(HasSubstr("a100-8-per-node.toml: has no 'adam' in [optimizer]"),
                     HasSubstr("trestle calibrate")));
   EXPECT_THAT(refusal({"plan", "--gpt", billions_39, "--batch", "8"}),
               HasSubstr("--gpt needs --devices"));

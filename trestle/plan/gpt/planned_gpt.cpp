@@ -94,8 +94,8 @@ struct DataTimes {
   double forward = 0, backward = 0;  // of each micro-batch
   double reduce = 0;                 // of each step
   double update = 0;                 // after the optimizer's step
-  // Of offloaded weights before a forward. Before and after a backward there are twice as long
-  // ones: weights up, gradients down. Nothing hides them.
+  // Copies of offloaded weights before a forward. A backward has twice as long ones: weights up,
+  // gradients down. Nothing hides them.
   double copies = 0;
 };
 
