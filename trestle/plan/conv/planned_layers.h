@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trestle/plan/conv/layer_list.h"
@@ -27,7 +28,8 @@ class PlannedLayers : public PlannedModel {
     std::vector<int> balance = {};
   };
 
-  PlannedLayers(LayerList list, const Machine& machine) : PlannedLayers(list, machine, Options()) {}
+  PlannedLayers(LayerList list, const Machine& machine)
+      : PlannedLayers(std::move(list), machine, Options()) {}
   PlannedLayers(LayerList list, const Machine& machine, Options options);
 
   std::string name() const override;

@@ -18,8 +18,9 @@ SentBytes operator*(double times, const SentBytes& bytes) {
 
 // Each rank of a group sends these for an all-reduce, as all_reduce_seconds() takes its time.
 SentBytes sent_by_all_reduce(double bytes, const GroupPlace& place) {
-  const double in_node = std::min(place.per_node, place.ranks);
-  const double nodes = (place.ranks + static_cast<int>(in_node) - 1) / static_cast<int>(in_node);
+  const int ranks_in_node = std::min(place.per_node, place.ranks);
+  const int nodes_of_group = (place.ranks + ranks_in_node - 1) / ranks_in_node;
+  const double in_node = ranks_in_node, nodes = nodes_of_group;
   return {.inside = 2 * (in_node - 1) / in_node * bytes,
           .between = 2 * (nodes - 1) / nodes * bytes / in_node};
 }
