@@ -35,10 +35,8 @@ PlanColumn figure(std::string heading, std::string help, Is is, CellOf cell) {
 
 // A choice: a member of Strategy.
 template <class Member>
-PlanColumn choice(std::string heading, std::string help, Member member) {
-  return {.heading = std::move(heading),
-          .help = std::move(help),
-          .cell = [member](const ReportOf&, const Plan& plan) {
+PlanColumn choice(const std::string& heading, const std::string& help, Member member) {
+  return {.heading = heading, .help = help, .cell = [member](const ReportOf&, const Plan& plan) {
             return number_cell(plan.strategy.*member);
           }};
 }
