@@ -44,6 +44,21 @@ extern const BlockSizes sizes;
 extern const LayerProfile profile;
 // [trestle/plan/extrapolate.h]
 extern const LayerProfile of_64_pixels, of_128_pixels;
+// [trestle/plan/choose/techniques.h]
+#include <iostream>
+extern const plan::PlannedModel& model;
+extern const plan::Machine machine;
+// [trestle/plan/conv/planned_layers.h]
+#include "trestle/plan/conv/conv_models.h"
+#include "trestle/plan/search/search.h"
+extern const plan::Machine machine;
+// [trestle/plan/page/plan_page.h]
+#include "trestle/base/files.h"
+extern const plan::PlannedModel& model;
+extern const plan::Machine machine;
+// [trestle/plan/search/pareto_front.h]
+extern const std::vector<BoundedPoint> points;
+double simulated(std::size_t point);
 // [trestle/plan/search/search.h]
 #include "trestle/plan/gpt/planned_gpt.h"
 extern const Machine machine;
