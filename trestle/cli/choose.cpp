@@ -135,7 +135,7 @@ int perform_choose(const Verb& verb, const ChooseArguments& arguments, const Run
 }  // namespace
 
 void add_choose(Verb app, const RunOptions& options) {
-  Verb verb = app.add_verb("choose", "Compare the techniques of distributed training for a model");
+  Verb verb = app.add_verb("choose", "Compare techniques of distributed training for a model");
   auto arguments = std::make_shared<ChooseArguments>();
   verb.add("model", arguments->model,
            text("A recipe, whose layers are measured here; or sizes: gpt:layers=...,hidden=..., "
