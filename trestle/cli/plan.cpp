@@ -164,7 +164,7 @@ void add_plan(Verb app, const RunOptions& options) {
            "is measured")
       .type("SIZES");
   verb.add("--llama", arguments->llama,
-           "A model in the manner of Llama: layers=,hidden=,heads=,feed_forward=,sequence=,"
+           "A model in the manner of Llama: layers=, hidden=, heads=, feed_forward=, sequence=, "
            "vocabulary=. Optional: kv_heads=, tied=yes")
       .type("SIZES");
   verb.add("--model", arguments->model,

@@ -58,7 +58,8 @@ class Chromium:
         profile.mkdir(parents=True)
         for_browser, to_browser = (above(end) for end in os.pipe())
         from_browser, by_browser = (above(end) for end in os.pipe())
-        log = os.open(self.folder / "browser.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        log = above(os.open(self.folder / "browser.log",
+                            os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
         self.process = os.posix_spawn(
             self.program, [self.program, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
             {**os.environ, "HOME": str(self.folder), "DBUS_SESSION_BUS_ADDRESS": "unix:path=/dev/null"},
