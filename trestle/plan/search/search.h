@@ -27,7 +27,7 @@ enum class Goal {
 Goal parse_goal(std::string_view word);
 std::string_view to_string(Goal goal);
 
-// What PlanResult has beside the best plans, for a picture of all strategies.
+// The parts of PlanResult beside the best plans, for a picture of all strategies.
 struct MapRequest {
   int points = 2000;  // at most, beside the plans that are simulated
   int plans = 120;    // the most of PlanResult::table
