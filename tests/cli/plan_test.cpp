@@ -84,6 +84,32 @@ TEST_F(PlanVerb, WritesAPage) {
       HasSubstr("--html plans.txt: the file's name must end in .html"));
 }
 
+// A recipe's ranks on several nodes: the link is its own, or that of a machine file.
+TEST_F(PlanVerb, RecipesOnSeveralNodes) {
+  const std::string recipe = TRESTLE_SOURCE_DIR "/recipes/unet_quick.toml";
+  const auto refusal = [](const std::vector<std::string>& more) {
+    const Finished done = run(more);
+    EXPECT_EQ(done.code, 2) << done.out;
+    return done.err;
+  };
+  EXPECT_THAT(refusal({"plan", recipe, "--devices", "4", "--nodes", "2"}),
+              AllOf(HasSubstr("--nodes needs the link between the nodes"), HasSubstr("25Gbit")));
+  write_file(folder_ / "hosts.toml", read_file(recipe) + "\n[mesh]\nlink = \"1Gbit,100us\"\n");
+  EXPECT_THAT(refusal({"plan", "hosts.toml", "--devices", "4", "--nodes", "3"}),
+              AllOf(HasSubstr("3 nodes do not divide 4 devices"), HasSubstr("2 and 4 nodes")));
+  EXPECT_THAT(refusal({"plan", "hosts.toml", "--devices", "4", "--nodes", "2", "--verify", "1"}),
+              HasSubstr("it runs plans on this machine"));
+  const Finished done =
+      run({"plan", "hosts.toml", "--devices", "2", "--nodes", "2", "--json", "--out", "out.toml"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto sent = nlohmann::json::parse(done.out)["plans"][0]["sent_bytes"];
+  EXPECT_GT(
+      sent["between_nodes"]["pipeline"].get<double>() + sent["between_nodes"]["data"].get<double>(),
+      0);
+  EXPECT_EQ(sent["inside_node"]["data"], 0);
+  EXPECT_THAT(read_file(folder_ / "out.toml"), HasSubstr("ranks_per_host = 1"));
+}
+
 TEST_F(PlanVerb, RefusesWhatCannotBe) {
   const auto refusal = [](const std::vector<std::string>& more) {
     const Finished done = run(words(billions_39, more));

@@ -108,5 +108,95 @@ TEST(PlannedRecipe, SchedulesAndStagesFollowTheRecipe) {
   EXPECT_EQ(model.recomputations().size(), 2u);
 }
 
+// two_linears has 12 x 16 + 16 and 16 x 4 + 4 parameters of 4 bytes.
+constexpr double bytes_of_two_linears = (12 * 16 + 16 + 16 * 4 + 4) * 4;
+
+// On one machine: the bytes that each group's rings and routes send, by hand.
+TEST(PlannedRecipe, SentBytesOfEachGroup) {
+  const PlannedRecipe model = planned(recipe_of_model("two_linears"), 4);
+  const auto sent = [&](const Strategy& strategy) {
+    return model.sent(strategy, plan::micro_batches_of(strategy, 16));
+  };
+  const double all = bytes_of_two_linears;
+  EXPECT_DOUBLE_EQ(sent({.data = 4, .micro_batch = 4}).at(0).inside.data, 2 * 3 / 4. * all);
+  EXPECT_DOUBLE_EQ(sent({.data = 2, .level = 1, .micro_batch = 4}).at(0).inside.data,
+                   2 * 1 / 2. * all);
+  // Two micro-batches: a gather for each forward and backward, and the sum at the end.
+  EXPECT_DOUBLE_EQ(sent({.data = 2, .level = 3, .micro_batch = 4}).at(0).inside.data,
+                   (1 + 2 * 2) * 1 / 2. * all);
+  // Rows of two shards, and two replicas of each half.
+  EXPECT_DOUBLE_EQ(
+      sent({.data = 4, .level = 1, .replicate = 2, .micro_batch = 4}).at(0).inside.data,
+      2 * 1 / 2. * all + 2 * 1 / 2. * all / 2);
+  // Four micro-batches of 4 examples with 16 numbers, there and back.
+  const auto stages = sent({.pipeline = 2, .micro_batch = 4});
+  ASSERT_EQ(stages.size(), 2u);
+  for (const plan::LinkBytes& stage : stages) {
+    EXPECT_DOUBLE_EQ(stage.inside.pipeline, 16 * 16 * 4);
+    EXPECT_EQ(stage.total(), stage.inside.pipeline);
+  }
+  // The second layer's sums in the forward. The gradient of the data is not needed.
+  EXPECT_DOUBLE_EQ(sent({.tensor = 2, .micro_batch = 4}).at(0).inside.tensor, 16 * 4 * 4);
+}
+
+// Four ranks on two hosts. A rank exchanges as much with each other rank of its group.
+TEST(PlannedRecipe, SentBytesBetweenHosts) {
+  const PlannedRecipe model = planned(
+      recipe_of_model("two_linears", "[mesh]\nlink = \"1Gbit,1s\"\nranks_per_host = 2\n"), 4);
+  const auto sent = [&](const Strategy& strategy) {
+    return model.sent(strategy, plan::micro_batches_of(strategy, 16)).at(0);
+  };
+  const double all = bytes_of_two_linears;
+  const plan::LinkBytes replicas = sent({.data = 4, .micro_batch = 4});
+  EXPECT_DOUBLE_EQ(replicas.inside.data, 2 * 1 / 4. * all);
+  EXPECT_DOUBLE_EQ(replicas.between.data, 2 * 2 / 4. * all);
+  const plan::LinkBytes rows = sent({.data = 4, .level = 1, .replicate = 2, .micro_batch = 4});
+  EXPECT_DOUBLE_EQ(rows.inside.data, 2 * 1 / 2. * all);
+  EXPECT_DOUBLE_EQ(rows.between.data, 2 * 1 / 2. * all / 2);
+  const plan::LinkBytes stages = sent({.pipeline = 2, .data = 2, .micro_batch = 4});
+  EXPECT_DOUBLE_EQ(stages.between.pipeline, 8 * 16 * 4);
+  EXPECT_EQ(stages.inside.pipeline, 0);
+  EXPECT_EQ(stages.between.data, 0);
+  EXPECT_GT(stages.inside.data, 0);
+  EXPECT_GT(sent({.tensor = 2, .data = 2, .micro_batch = 4}).inside.tensor, 0);
+  EXPECT_EQ(sent({.tensor = 2, .data = 2, .micro_batch = 4}).between.tensor, 0);
+}
+
+// A message to the other host takes a second; messages inside a host take none of it.
+TEST(PlannedRecipe, OnlyMessagesBetweenHostsTakeTheLinksTime) {
+  const auto seconds = [](int ranks_per_host, const Strategy& strategy) {
+    const PlannedRecipe model =
+        planned(recipe_of_model("two_linears", text("[mesh]\nlink = \"1Gbit,1s\"\n",
+                                                    "ranks_per_host = ", ranks_per_host, "\n")),
+                4);
+    const auto found = plan::find_plans(model, machine_of_test(),
+                                        {.devices = 4,
+                                         .batch = 16,
+                                         .kept = {.tensor = strategy.tensor,
+                                                  .pipeline = strategy.pipeline,
+                                                  .data = strategy.data,
+                                                  .micro_batch = strategy.micro_batch}});
+    return found.best.at(0).step.seconds;
+  };
+  const Strategy stages = {.pipeline = 2, .data = 2, .micro_batch = 8};
+  EXPECT_LT(seconds(4, stages), 0.5);
+  // One activation and one gradient, each with a request and a message.
+  EXPECT_GT(seconds(2, stages), 2);
+  EXPECT_LT(seconds(2, stages), 6);
+  const Strategy replicas = {.data = 4, .micro_batch = 4};
+  EXPECT_LT(seconds(4, replicas), 0.5);
+  EXPECT_GT(seconds(2, replicas), 1);
+}
+
+TEST(PlannedRecipe, TensorGroupsStayOnOneHost) {
+  const PlannedRecipe model = planned(
+      recipe_of_model("two_linears", "[mesh]\nlink = \"1Gbit,1s\"\nranks_per_host = 2\n"), 4);
+  EXPECT_TRUE(model.broken_rules({.tensor = 2, .data = 2, .micro_batch = 4}).empty());
+  const auto rules = model.broken_rules({.tensor = 4, .micro_batch = 4});
+  ASSERT_EQ(rules.size(), 1u);
+  EXPECT_NE(rules[0].why.find("'tensor' group of 4 on two hosts"), std::string::npos)
+      << rules[0].why;
+}
+
 }  // namespace
 }  // namespace trestle::train

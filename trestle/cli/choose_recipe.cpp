@@ -45,7 +45,10 @@ RecipeDefaults defaults_of_recipe(const std::string& file) {
 int choose_for_recipe(const RecipeChoice& choice, const RunOptions& options) {
   recipe::Recipe recipe = recipe::read_recipe(choice.recipe);
   recipe.train.batch = choice.batch;
-  if (!choice.links.empty()) recipe.mesh.link = choice.links;
+  if (!choice.links.empty()) {
+    recipe.mesh.link = choice.links;
+    recipe.mesh.ranks_per_host = choice.per_node;
+  }
   Device device = planned_devices(recipe.devices.use).at(0);
   if (choice.memory > 0) device.budget = static_cast<Bytes>(choice.memory);
   if (!device.torch.is_cuda()) train::install_planned_devices(recipe, choice.devices);

@@ -250,6 +250,11 @@ void set_sharding(const LevelsArguments& arguments, const Subject& subject,
   changed.mesh.offload |= arguments.offload;
   if (!arguments.link.empty()) changed.mesh.link = arguments.link;
   levels->link = train::link_of(changed.mesh);
+  if (levels->link && changed.mesh.ranks_per_host > 0)
+    throw UsageError(
+        "'ranks_per_host' in [mesh] has no effect in levels, which puts each rank or "
+        "each row of HSDP on a host of its own",
+        {.hint = "Leave it out (--ranks-per-host 0)."});
   if (arguments.bucket.empty() && !changed.mesh.bucket.empty())
     levels->bucket = bucket_of(changed.mesh.bucket);
   if (train::stage_units_of(changed.mesh) == StageUnits::Stage)

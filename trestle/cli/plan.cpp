@@ -93,9 +93,8 @@ int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOpti
                           "with " + sizes[0].first);
     return plan_by_sizes(arguments, sizes[0].first, sizes[0].second);
   }
-  refuse_without_effect(verb, {"--nodes"},
-                        "with a recipe, whose ranks are planned on one host; 'link' in [mesh] "
-                        "plans a host for each rank");
+  if (arguments.nodes > 1)
+    refuse_without_effect(verb, {"--verify"}, "with --nodes: it runs plans on this machine");
   need_file(arguments.recipe, "RECIPE");
   need_folder_for(arguments.out, "--out");
   std::optional<plan::Machine> machine;
@@ -114,6 +113,7 @@ int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOpti
                       .out = arguments.out,
                       .output = arguments.output,
                       .cores = arguments.cores,
+                      .nodes = static_cast<int>(arguments.nodes),
                       .residuals = arguments.residuals,
                       .verify = verify},
                      options);

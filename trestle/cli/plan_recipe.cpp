@@ -12,6 +12,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/device/threads.h"
+#include "trestle/plan/machine/nodes.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/planner/host_times.h"
 #include "trestle/train/planner/planned_recipe.h"
@@ -86,6 +87,28 @@ int shared_cores(const RecipePlanArguments& arguments, const Device& device) {
   return arguments.cores > 0 ? static_cast<int>(arguments.cores) : core_count();
 }
 
+// Puts the devices on the nodes that --nodes gives, joined by the recipe's link or by the file's.
+void set_nodes(const RecipePlanArguments& arguments, int devices, plan::Machine* machine,
+               recipe::Recipe* recipe) {
+  if (arguments.nodes == 0) return;
+  machine->devices_per_node = devices;
+  *machine = plan::on_nodes(*machine, devices, arguments.nodes);
+  recipe->mesh.ranks_per_host = 0;
+  if (arguments.nodes == 1) {
+    recipe->mesh.link.clear();
+    return;
+  }
+  recipe->mesh.ranks_per_host = machine->devices_per_node;
+  if (!recipe->mesh.link.empty()) return;
+  if (!arguments.machine || arguments.machine->between.bandwidth.value <= 0)
+    throw UsageError("--nodes needs the link between the nodes",
+                     {.hint = "Set 'link' in [mesh] of the recipe, such as \"25Gbit,10us\", or "
+                              "give --machine and a file with a link between nodes."});
+  const plan::LinkFigures& between = arguments.machine->between;
+  recipe->mesh.link =
+      text(between.bandwidth.value / 1e6, "MB/s,", 1e6 * between.latency.value, "us");
+}
+
 }  // namespace
 
 int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options) {
@@ -101,16 +124,18 @@ int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options)
   if (request.devices == 0) request.devices = train::planned_count(recipe, devices);
   Device device = devices.at(0);
   if (request.memory > 0) device.budget = static_cast<Bytes>(request.memory);
-  const plan::Machine machine = machine_of(device, arguments, here);
+  plan::Machine machine = machine_of(device, arguments, here);
+  set_nodes(arguments, request.devices, &machine, &recipe);
   const int cores = shared_cores(arguments, device);
   train::TrainHooks hooks;
   hooks.models = options.models;
   hooks.user_parts = user_parts_of(options);
   if (!device.torch.is_cuda()) train::install_planned_devices(recipe, request.devices);
   const auto& file = arguments.machine;
+  const int on_node = request.devices / std::max(1, arguments.nodes);
   const train::HostTimes times =
-      file ? train::host_times_of(*file, recipe, {request.devices, cores}, arguments.machine_file)
-           : train::measure_host_times(recipe, std::min(request.devices, 8), cores);
+      file ? train::host_times_of(*file, recipe, {on_node, cores}, arguments.machine_file)
+           : train::measure_host_times(recipe, std::min(on_node, 8), cores);
   const train::PlannedRecipe model(
       recipe, hooks,
       {.device = device,

@@ -22,7 +22,8 @@ struct RecipePlanArguments {
   std::string machine_file = {};
   std::string out = {};  // the best plan's recipe; empty: none is written
   PlanOutput output = {};
-  std::int64_t cores = 0;      // that the devices share; 0 = this machine's
+  std::int64_t cores = 0;      // that the devices of a node share; 0 = this machine's
+  int nodes = 0;               // that hold the devices; 0 = one, or the hosts of 'link' in [mesh]
   std::string residuals = {};  // a file that gives the range of a prediction; empty: none
   VerifyArguments verify = {};
 };

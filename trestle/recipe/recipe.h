@@ -112,6 +112,7 @@ struct Recipe {
     std::string bucket = {};
     bool offload = false;
     std::string link = {};
+    std::int64_t ranks_per_host = 0;
 
     std::int64_t parts() const { return replicate * shard; }  // data-parallel shares of a batch
     std::int64_t ranks_of_stage() const { return parts() * tensor; }

@@ -226,6 +226,11 @@ void add_rank_fields(std::vector<Field>& fields) {
             "another, such as 100Mbit,5ms, for the prediction of a step; empty: ranks on several "
             "hosts measure it at start",
             {.on_resume = OnResume::MayChange}));
+  fields.push_back(
+      field(&Recipe::mesh, "mesh", &M::ranks_per_host, "ranks_per_host",
+            "with `link`, in a prediction without hosts: the number of ranks on each host; 0: each "
+            "rank, or each row of `shard` with replicas, has a host of its own",
+            {.smallest = 0, .largest = many, .on_resume = OnResume::MayChange}));
 }
 
 void add_plan_fields(std::vector<Field>& fields) {

@@ -17,6 +17,7 @@
 #include "trestle/simulate/simulate.h"
 #include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/loss_memory.h"
+#include "trestle/train/network_on_paper.h"
 #include "trestle/train/optimizer_peaks.h"
 #include "trestle/train/optimizers/parameter_groups.h"
 #include "trestle/train/progress/progress.h"
@@ -231,12 +232,6 @@ LayerCosts costs_of_profile(const recipe::Recipe& recipe, plan::LayerProfile pro
   return result;
 }
 
-// Whether the stages of a pipeline are on ranks of their own, or in one process without replicas.
-// Otherwise each replica is one rank with one device, which runs all stages.
-static bool stages_apart(const recipe::Recipe::Mesh& mesh) {
-  return mesh.parts() == 1 || mesh.pipeline > 1;
-}
-
 static bool is_on_cpu(const LayerCosts& costs) {
   return std::all_of(costs.devices.begin(), costs.devices.end(),
                      [](const std::string& device) { return device == "cpu"; });
@@ -337,39 +332,25 @@ static std::vector<TrafficLayer> traffic_layers(const LayerCosts& costs, std::si
   return layers;
 }
 
-// Each rank has a host of its own, but the ranks of a row of HSDP's mesh share one.
+// `within_host`: of the messages between replicas on one host.
 static simulate::Network network_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
                                           const std::vector<int>& balance,
-                                          const simulate::Link& link) {
-  const auto parts = static_cast<int>(recipe.mesh.parts());
-  const auto row =
-      static_cast<int>(recipe.mesh.replicate > 1 && recipe.mesh.shard > 1 ? recipe.mesh.shard : 1);
-  const bool apart = stages_apart(recipe.mesh);
-  simulate::Network network{.link = without_headers(link), .hosts = {}};
-  for (int replica = 0; replica < parts; ++replica) {
-    network.hosts.emplace_back();
-    for (int stage = 0; stage < static_cast<int>(balance.size()); ++stage)
-      network.hosts.back().push_back(replica / row + (apart ? stage * parts / row : 0));
-  }
+                                          const simulate::Link& link,
+                                          const MessageCost& within_host) {
+  simulate::Network network{.link = without_headers(link),
+                            .hosts = hosts_on_paper(recipe.mesh, static_cast<int>(balance.size()))};
   if (is_on_cpu(costs)) network.in_first_part = simulate::in_first_part_on_cpu;
-  if (parts == 1) return network;
+  if (recipe.mesh.parts() == 1) return network;
   std::size_t first = 0;
   for (std::size_t stage = 0; stage < balance.size(); ++stage) {
     std::vector<int> hosts;
     for (const auto& replica : network.hosts) hosts.push_back(replica[stage]);
     const std::size_t last = first + static_cast<std::size_t>(balance[stage]);
     network.stages.push_back(
-        stage_traffic(recipe.mesh, traffic_layers(costs, first, last), hosts, {}));
+        stage_traffic(recipe.mesh, traffic_layers(costs, first, last), hosts, within_host));
     first = last;
   }
   return network;
-}
-
-static std::string words_of_network(const recipe::Recipe& recipe, const simulate::Link& link) {
-  const bool rows = recipe.mesh.replicate > 1 && recipe.mesh.shard > 1;
-  return text(to_string(link), " (given) · ",
-              rows ? text("each ", recipe.mesh.shard, " ranks of 'shard' on a host of their own")
-                   : "each rank on a host of its own");
 }
 
 // A reduction of gradients of `bytes`. In rows of shards it is one over the row and one of the
@@ -429,6 +410,7 @@ static void add_collectives(const recipe::Recipe& recipe, const LayerCosts& cost
       messages, cost);
 }
 
+// The times on one host, which a network replaces between two hosts.
 static void add_times_of_host(const recipe::Recipe& recipe, const LayerCosts& costs,
                               const std::vector<int>& balance, const HostTimes& times,
                               simulate::Costs* cut) {
@@ -458,7 +440,9 @@ static void add_times_of_host(const recipe::Recipe& recipe, const LayerCosts& co
     const bool sharded = recipe.mesh.shard > 1 && recipe.mesh.shard_level != "none";
     cut->stages[stage].step = times.optimizer_seconds_per_byte * static_cast<double>(trained) /
                               static_cast<double>(sharded ? recipe.mesh.shard : 1);
-    if (recipe.mesh.parts() > 1)
+    const bool on_several = cut->network && cut->network->stages.size() > stage &&
+                            cut->network->stages[stage].hosts.size() > 1;
+    if (recipe.mesh.parts() > 1 && !on_several)
       add_collectives(recipe, costs, {first, last}, modes[stage], times, &cut->stages[stage]);
     first = last;
   }
@@ -472,24 +456,21 @@ StepOnPaper step_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
   step.table = lowered_table(recipe, cut.routes, costs.sizes.micro_batches,
                              recompute_modes(recipe, balance.size()));
   step.costs = std::move(cut.costs);
-  const auto link = link_of(recipe.mesh);
-  if (!link) {
-    add_times_of_host(recipe, costs, balance, times, &step.costs);
-    if (times.cores > 0)
-      step.costs.shared_cores = {.cores = times.cores,
-                                 .ranks_at_once = static_cast<double>(recipe.mesh.ranks_of_stage()),
-                                 .slowdown = std::clamp(times.slowdown, 1.0, times.cores)};
-    if (recipe.mesh.parts() > 1 && times.has_messages())
-      step.table = add_reductions(std::move(step.table));
-    return step;
+  if (const auto link = link_of(recipe.mesh)) {
+    if (stages_apart(recipe.mesh)) {
+      step.costs.concurrency = simulate::Concurrency::EachRank;
+      step.costs.transfer_mode = simulate::TransferMode::Prefetch;
+    }
+    step.costs.network = network_on_paper(recipe, costs, balance, *link, times.replicas);
+    step.network = words_of_network(recipe.mesh, *link);
+  } else if (times.cores > 0) {
+    step.costs.shared_cores = {.cores = times.cores,
+                               .ranks_at_once = static_cast<double>(recipe.mesh.ranks_of_stage()),
+                               .slowdown = std::clamp(times.slowdown, 1.0, times.cores)};
   }
-  if (stages_apart(recipe.mesh)) {
-    step.costs.concurrency = simulate::Concurrency::EachRank;
-    step.costs.transfer_mode = simulate::TransferMode::Prefetch;
-  }
-  step.costs.network = network_on_paper(recipe, costs, balance, *link);
-  step.network = words_of_network(recipe, *link);
-  if (recipe.mesh.parts() > 1) step.table = add_reductions(std::move(step.table));
+  add_times_of_host(recipe, costs, balance, times, &step.costs);
+  if (recipe.mesh.parts() > 1 && (step.costs.network || times.has_messages()))
+    step.table = add_reductions(std::move(step.table));
   return step;
 }
 

@@ -20,6 +20,7 @@
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/deepspeed_checkpoint.h"
 #include "trestle/train/language/transformer_recipe.h"
+#include "trestle/train/network_on_paper.h"
 #include "trestle/train/optimizers/parameter_groups.h"
 #include "trestle/train/optimizers/recipe_optimizers.h"
 #include "trestle/train/optimizers/run_rate.h"
@@ -71,6 +72,7 @@ void check_training(const recipe::Recipe& recipe, const UserParts& own) {
   nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
   for (const std::string& word : recipe.pipeline.recompute) schedule::parse_recompute(word);
   link_of(recipe.mesh);
+  check_hosts(recipe.mesh);
   check_split_of_layers(recipe);
 }
 

@@ -12,6 +12,7 @@
 #include "trestle/schedule/optimizer_steps.h"
 #include "trestle/train/language/model_flops.h"
 #include "trestle/train/language/transformer_recipe.h"
+#include "trestle/train/planner/sent_bytes.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/task.h"
 
@@ -50,9 +51,10 @@ PlannedRecipe::PlannedRecipe(const recipe::Recipe& recipe, const TrainHooks& hoo
     : recipe_(recipe), hooks_(hooks), devices_(std::move(devices)) {
   recipe_.pipeline.balance.clear();
   recipe_.pipeline.split_size = 0;
-  const std::string link = recipe_.mesh.link;
+  const recipe::Recipe::Mesh given = recipe_.mesh;
   recipe_.mesh = {};
-  recipe_.mesh.link = link;
+  recipe_.mesh.link = given.link;
+  recipe_.mesh.ranks_per_host = given.ranks_per_host;
   recipe_.plan = {};
   if (plain().layers == nullptr) throw UsageError(plain().refusal);
   recipe_ = plain().layers->recipe();
@@ -63,7 +65,7 @@ PlannedRecipe::~PlannedRecipe() = default;
 recipe::Recipe PlannedRecipe::with_strategy(const Strategy& strategy) const {
   recipe::Recipe recipe = recipe_;
   auto& mesh = recipe.mesh;
-  const bool over_ranks = strategy.data > 1 || strategy.tensor > 1;
+  const bool over_ranks = strategy.data > 1 || strategy.tensor > 1 || mesh.ranks_per_host > 0;
   if (devices_.device.torch.is_privateuseone()) {
     const Bytes budget = devices_.device.budget;
     recipe.devices.use = text("virtual:", strategy.devices(),
@@ -105,8 +107,11 @@ int PlannedRecipe::threads_of(const Strategy& strategy) const {
   if (recipe_.devices.threads > 0) return static_cast<int>(recipe_.devices.threads);
   if (devices_.cores == 0) return 1;
   // The stages of one process on plain CPUs take turns, each with all cores.
-  const bool in_turn = devices_.device.torch.is_cpu() && strategy.data == 1 && strategy.tensor == 1;
-  return std::max(1, in_turn ? devices_.cores : devices_.cores / strategy.devices());
+  const bool in_turn = devices_.device.torch.is_cpu() && strategy.data == 1 &&
+                       strategy.tensor == 1 && recipe_.mesh.ranks_per_host == 0;
+  const auto on_host = static_cast<int>(recipe_.mesh.ranks_per_host);
+  const int sharing = on_host > 0 ? std::min(on_host, strategy.devices()) : strategy.devices();
+  return std::max(1, in_turn ? devices_.cores : devices_.cores / sharing);
 }
 
 HostTimes PlannedRecipe::times_of(const Strategy& strategy) const {
@@ -323,6 +328,11 @@ plan::StrategyCosts PlannedRecipe::costs(const Strategy& strategy, std::int64_t)
   }
   cut.strategy_costs = costs;
   return costs;
+}
+
+std::vector<plan::LinkBytes> PlannedRecipe::sent(const Strategy& strategy, std::int64_t) const {
+  const Cut& cut = cut_of(strategy);
+  return bytes_sent_by_stages(cut.recipe, cut.costs, cut.balance, cut.step);
 }
 
 }  // namespace trestle::train

@@ -70,6 +70,9 @@ class PlannedRecipe final : public plan::PlannedModel {
                                     std::int64_t micro_batches) const override;
   plan::StrategyCosts costs(const plan::Strategy& strategy,
                             std::int64_t micro_batches) const override;
+  // With 'link' in [mesh], those to ranks of other hosts stand under other nodes.
+  std::vector<plan::LinkBytes> sent(const plan::Strategy& strategy,
+                                    std::int64_t micro_batches) const override;
 
   std::int64_t batch() const { return recipe_.train.batch; }
 
