@@ -7,6 +7,7 @@
 #include "tests/pipeline/conv_net.h"
 #include "tests/support/oracle.h"
 #include "trestle/plan/balance.h"
+#include "trestle/plan/stage_costs.h"
 
 namespace trestle {
 namespace {
@@ -186,6 +187,27 @@ TEST(ProfileLayers, CountsValuesAsSavedOnPlainCpu) {
   EXPECT_GT(profile.seconds(), 0);
   EXPECT_THAT(profile.values[0].saved_by, ElementsAre(0));
   EXPECT_EQ(plan::balance_by_size(profile, 3).size(), 3u);
+}
+
+// An identity gives its argument on. Its result is no more memory, and a stage counts it once.
+TEST(ProfileLayers, ResultsThatAreViewsHaveNoMemoryOfTheirOwn) {
+  nn::Layers net;
+  net.add("linear", torch::nn::Linear(32, 32));
+  net.add("same", [](at::Tensor x) { return x; });
+  net.add("square", [](at::Tensor x) { return x * x; });
+  net.add("relu", [](at::Tensor x) { return x.relu_(); });
+  const auto profile = profile_layers(net, {torch::ones({64, 32})}, device());
+  ASSERT_EQ(profile.values.size(), 5u);
+  EXPECT_THAT(plan::memory_of_values(profile), ElementsAre(0, 1, 1, 3, 3));
+  // The square keeps its argument, which is the linear layer's result; the ReLU keeps its own.
+  const auto kept = [&](int value) {
+    return profile.values[static_cast<std::size_t>(value)].saved_by;
+  };
+  EXPECT_THAT(kept(1), ::testing::IsEmpty());
+  EXPECT_THAT(kept(2), ElementsAre(2));
+  EXPECT_THAT(kept(3), ElementsAre(3));
+  EXPECT_EQ(plan::costs_of_cut(profile, {4}).costs.stages[0].saved - profile.values[0].bytes,
+            2 * 64 * 32 * 4);  // what the square keeps, and the ReLU's result, the model's output
 }
 
 }  // namespace

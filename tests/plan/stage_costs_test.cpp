@@ -171,5 +171,24 @@ TEST(StageCosts, RejectsAProfileWithoutAValueBetweenStages) {
   EXPECT_THROW(costs_of_cut(profile, {2, 2}), UsageError);
 }
 
+// c returns the memory of its argument, which only d keeps: 300 bytes, once.
+TEST(StageCosts, CountsAViewAndItsValueOnce) {
+  LayerProfile profile = four();
+  profile.values[2].saved_by = {1};
+  profile.values[3].bytes = 300;
+  profile.values[3].saved_by = {3};
+  const Bytes apart = costs_of_cut(profile, {4}).costs.stages[0].saved;
+  profile.values[3].view_of = 2;
+  EXPECT_THAT(memory_of_values(profile), testing::ElementsAre(0, 1, 2, 2, 4));
+  EXPECT_EQ(costs_of_cut(profile, {4}).costs.stages[0].saved, apart - 300);
+  // Over a cut each stage has memory of its own.
+  EXPECT_EQ(costs_of_cut(profile, {3, 1}).costs.routes.front().saved, 300);
+  const LayerProfile again = layer_profile_from_json(to_json(profile));
+  EXPECT_EQ(again.values[3].view_of, 2);
+  profile.values[2].view_of = 3;
+  EXPECT_THAT([&] { check(profile); },
+              ThrowsMessage<UsageError>(HasSubstr("value 2 of a profile is a view of value 3")));
+}
+
 }  // namespace
 }  // namespace trestle::plan

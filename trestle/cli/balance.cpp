@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -217,16 +218,21 @@ view::CutPicture picture_of(const recipe::Recipe& recipe, const train::LayerCost
                               .weights = layer.parameters,
                               .kept = layer.inner});
   const int count = static_cast<int>(picture.layers.size());
-  for (const auto& value : costs.profile.values) {
-    if (!value.saved_by.empty()) {  // counted once, at the first layer that keeps it
-      const int first = *std::min_element(value.saved_by.begin(), value.saved_by.end());
-      picture.layers[static_cast<std::size_t>(first)].kept += value.bytes;
+  const std::vector<int> memory = plan::memory_of_values(costs.profile);
+  std::map<int, std::pair<int, Bytes>> kept;  // memory -> the first layer that keeps it, its bytes
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    const auto& value = costs.profile.values[i];
+    for (const int layer : value.saved_by) {
+      const auto one = kept.try_emplace(memory[i], layer, value.bytes).first;
+      one->second = {std::min(one->second.first, layer), std::max(one->second.second, value.bytes)};
     }
     for (const int to : value.to) {
       if (value.from >= 0 && to > value.from + 1 && to < count)
         picture.skips.push_back({.from = value.from, .to = to});
     }
   }
+  for (const auto& [number, one] : kept)
+    picture.layers[static_cast<std::size_t>(one.first)].kept += one.second;
   for (std::size_t stage = 0; stage < cut.balance.size(); ++stage)
     picture.stages.push_back({.device = costs.devices[stage],
                               .layers = cut.balance[stage],

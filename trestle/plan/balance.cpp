@@ -127,16 +127,21 @@ Bytes bytes_of_layers(const LayerProfile& profile, int first, int last,
   }
   for (const TiedCost* copy : copies_in(profile, first, last))
     fixed += static_cast<double>(copy->bytes + copy->gradient());
-  for (const ValueCost& value : profile.values) {
+  const std::vector<int> memory = memory_of_values(profile);
+  std::vector<double> saved(profile.values.size(), 0);  // by the value whose memory it is
+  for (std::size_t i = 0; i < profile.values.size(); ++i) {
+    const ValueCost& value = profile.values[i];
     const auto here = [&](int layer) { return inside(layer, first, last); };
     const bool made = here(value.from);
     const bool taken = std::any_of(value.to.begin(), value.to.end(), here);
     if (!made && taken) inputs += static_cast<double>(value.bytes);
     if (made && std::count(value.to.begin(), value.to.end(), count(profile)) > 0)
       transient = std::max(transient, options.loss_memory * static_cast<double>(value.bytes));
+    double& bytes = saved[static_cast<std::size_t>(memory[i])];
     if ((made || taken) && std::any_of(value.saved_by.begin(), value.saved_by.end(), here))
-      kept += static_cast<double>(value.bytes);
+      bytes = std::max(bytes, static_cast<double>(value.bytes));
   }
+  kept += std::accumulate(saved.begin(), saved.end(), 0.0);
   const double all = options.micro_batches;
   using schedule::Recompute;
   const double recomputed = options.recompute == Recompute::Never    ? 0

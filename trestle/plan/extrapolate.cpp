@@ -42,9 +42,11 @@ void check_same(const LayerProfile& small, const LayerProfile& large) {
                    return a.forward_messages.size() == b.forward_messages.size() &&
                           a.backward_messages.size() == b.backward_messages.size();
                  });
-  const bool same_values = std::equal(
-      small.values.begin(), small.values.end(), large.values.begin(), large.values.end(),
-      [](const ValueCost& a, const ValueCost& b) { return a.from == b.from && a.to == b.to; });
+  const bool same_values =
+      std::equal(small.values.begin(), small.values.end(), large.values.begin(), large.values.end(),
+                 [](const ValueCost& a, const ValueCost& b) {
+                   return a.from == b.from && a.to == b.to && a.view_of == b.view_of;
+                 });
   const bool same_ties = std::equal(small.ties.begin(), small.ties.end(), large.ties.begin(),
                                     large.ties.end(), [](const TiedCost& a, const TiedCost& b) {
                                       return a.owner == b.owner && a.users == b.users &&

@@ -99,6 +99,10 @@ LayerProfile read(const ordered_json& json) {
          .to = layers_in(value.at("to"), 0, count),
          .saved_by = layers_in(value.at("saved_by"), 0, count - 1),
          .bytes = amount<Bytes>(value, "bytes")});
+    if (!value.contains("view_of")) continue;
+    const int number = static_cast<int>(profile.values.size()) - 1;
+    profile.values.back().view_of =
+        layers_in(ordered_json::array({value.at("view_of")}), 0, number - 1)[0];
   }
   for (const auto& pair : json.at("together")) {
     const auto layers = layers_in(pair, 0, count - 1);
@@ -140,6 +144,14 @@ void check_amounts(const LayerCost& layer) {
 
 }  // namespace
 
+std::vector<int> memory_of_values(const LayerProfile& profile) {
+  std::vector<int> memory;
+  for (const ValueCost& value : profile.values)
+    memory.push_back(value.view_of < 0 ? static_cast<int>(memory.size())
+                                       : memory.at(static_cast<std::size_t>(value.view_of)));
+  return memory;
+}
+
 void check(const LayerProfile& profile) {
   const int count = static_cast<int>(profile.layers.size());
   const auto in_range = [&](int layer, int least, int last, const char* what) {
@@ -151,7 +163,12 @@ void check(const LayerProfile& profile) {
   if (!(profile.loss_memory >= 0 && profile.loss_memory <= most))
     throw UsageError(
         text("loss_memory of a profile is ", profile.loss_memory, ", outside of 0 to ", most));
+  int earlier = 0;
   for (const ValueCost& value : profile.values) {
+    if (value.view_of < -1 || value.view_of >= earlier)
+      throw UsageError(text("value ", earlier, " of a profile is a view of value ", value.view_of,
+                            ", which is not an earlier one"));
+    ++earlier;
     in_range(value.from, -1, count - 1, "a value");
     for (const int layer : value.to) in_range(layer, 0, count, "a value");
     for (const int layer : value.saved_by) in_range(layer, 0, count - 1, "a value");
@@ -216,6 +233,7 @@ std::string to_json(const LayerProfile& profile) {
                               {"to", value.to},
                               {"saved_by", value.saved_by},
                               {"bytes", value.bytes}});
+    if (value.view_of >= 0) json["values"].back()["view_of"] = value.view_of;
   }
   json["together"] = profile.together;
   for (const TiedCost& tie : profile.ties) {

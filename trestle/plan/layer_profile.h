@@ -35,6 +35,9 @@ struct ValueCost {
   std::vector<int> to;        // the consuming layers; the number of layers = the model's output
   std::vector<int> saved_by;  // layers whose graph keeps it until the backward
   Bytes bytes = 0;
+  // Its layer returns memory of this earlier value, as an identity or a layer in place does; -1 =
+  // memory of its own.
+  int view_of = -1;
 };
 
 // A parameter that several layers use (nn::Layers::tie()). LayerCost::parameters of its owner has
@@ -74,6 +77,9 @@ struct LayerProfile {
 
 // The tied parameters that a stage with the layers [first, last) has copies of.
 std::vector<const TiedCost*> copies_in(const LayerProfile& profile, int first, int last);
+
+// [value] the number of the value whose memory it has: its own, or that of what it is a view of.
+std::vector<int> memory_of_values(const LayerProfile& profile);
 
 // Throws UsageError for an invalid cost, and for a value, pair or tie that names a layer that does
 // not exist. Every function that takes a profile calls it.

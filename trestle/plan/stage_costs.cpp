@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -46,9 +47,32 @@ struct Seen {
   int stages = 0;                // the number of other stages that receive it
   std::vector<int> takers = {};  // the stage's layers that use it
 
-  bool there(int layer) const { return start <= layer && (saved || output || layer <= last_use); }
   bool from_outside() const { return made && output && !model_output; }  // its gradient is received
 };
+
+// Memory of a value and of its views in the stage.
+struct Held {
+  Bytes bytes = 0;
+  int start = 0, last_use = 0;
+  int first_saver = 0;  // only if `saved`
+  bool saved = false, output = false, model_output = false;
+  bool sent = false;  // made here, and an output
+
+  bool there(int layer) const { return start <= layer && (saved || output || layer <= last_use); }
+};
+
+Held joined(const Held& a, const Held& b) {
+  Held held = a;
+  held.bytes = std::max(a.bytes, b.bytes);
+  held.start = std::min(a.start, b.start);
+  held.last_use = std::max(a.last_use, b.last_use);
+  held.first_saver = std::min(a.first_saver, b.first_saver);  // the end of the stage if not saved
+  held.saved |= b.saved;
+  held.output |= b.output;
+  held.model_output |= b.model_output;
+  held.sent |= b.sent;
+  return held;
+}
 
 // Whether a backward allocates the parameter gradients, or adds to existing ones.
 enum class Gradients { New, Existing };
@@ -60,10 +84,17 @@ class StageWalk {
   StageWalk(const LayerProfile& profile, const std::vector<int>& stage_of_layer, int first,
             int last)
       : profile_(profile), stage_of_layer_(stage_of_layer), first_(first), last_(last) {
-    for (const ValueCost& value : profile.values) see(value);
+    const std::vector<int> memory = memory_of_values(profile);
+    std::map<int, Held> held;
+    for (std::size_t i = 0; i < profile.values.size(); ++i)
+      if (const std::optional<Held> one = see(profile.values[i])) {
+        const auto [known, added] = held.try_emplace(memory[i], *one);
+        if (!added) known->second = joined(known->second, *one);
+      }
+    for (const auto& [number, one] : held) memory_.push_back(one);
     for (int i = first; i < last; ++i) saved_ += layer(i).inner;
+    for (const Held& one : memory_) saved_ += one.saved || one.model_output ? one.bytes : 0;
     for (const Seen& value : values_) {
-      if (value.saved || value.model_output) saved_ += value.bytes;
       if (!value.made) inputs_ += value.bytes;
       if (value.model_output) model_outputs_ += value.bytes;
     }
@@ -111,7 +142,7 @@ class StageWalk {
     for (int i = first_; i < last_; ++i) {
       inner += layer(i).inner;
       Bytes held = inner + layer(i).transient_forward;
-      for (const Seen& value : values_) held += value.there(i) ? value.bytes : 0;
+      for (const Held& one : memory_) held += one.there(i) ? one.bytes : 0;
       most = std::max(most, held);
     }
     return std::max<Bytes>(0, most - saved_);
@@ -123,10 +154,8 @@ class StageWalk {
     Bytes most = 0;
     for (int i = first_; i < last_; ++i) {
       Bytes held = layer(i).inner + layer(i).transient_forward;
-      for (const Seen& value : values_) {
-        const bool used = i <= value.last_use || (value.made && value.output);
-        if (value.start <= i && used) held += value.bytes;
-      }
+      for (const Held& one : memory_)
+        held += one.start <= i && (i <= one.last_use || one.sent) ? one.bytes : 0;
       most = std::max(most, held);
     }
     return most;
@@ -135,15 +164,14 @@ class StageWalk {
   // The peak beyond saved() while B walks back through the layers and frees their graphs.
   Bytes backward(Gradients gradients) const {
     Bytes inner = saved_;
-    for (const Seen& value : values_)
-      if (value.saved || value.model_output)
-        inner -= value.bytes;  // leaves what layers keep inside
-    Bytes parameters = 0;      // gradients of finished layers
+    for (const Held& one : memory_)
+      inner -= one.saved || one.model_output ? one.bytes : 0;  // leaves what layers keep inside
+    Bytes parameters = 0;                                      // gradients of finished layers
     Bytes most = 0;
     for (int i = last_ - 1; i >= first_; --i) {
       Bytes held = inner + layer(i).transient + parameters;
+      for (const Held& one : memory_) held += one.saved && one.first_saver <= i ? one.bytes : 0;
       for (const Seen& value : values_) {
-        if (value.saved && value.first_saver <= i) held += value.bytes;
         if (value.from_outside()) {
           if (value.from != i) held += value.bytes;  // its gradient was received and stays
         } else if (value.wants_gradient && value.from < i && value.last_use > i) {
@@ -206,7 +234,8 @@ class StageWalk {
 
   const LayerCost& layer(int i) const { return profile_.layers[static_cast<std::size_t>(i)]; }
 
-  void see(const ValueCost& value) {
+  // Its memory, if a layer of the stage makes or takes it.
+  std::optional<Held> see(const ValueCost& value) {
     const auto here = [&](int i) { return i >= first_ && i < last_; };
     Seen seen{.bytes = value.bytes,
               .made = here(value.from),
@@ -231,7 +260,7 @@ class StageWalk {
       }
       if (to == caller && last_ == caller) seen.output = seen.model_output = true;
     }
-    if (!seen.made && !taken) return;
+    if (!seen.made && !taken) return std::nullopt;
     seen.stages = static_cast<int>(stages.size());
     for (const int saver : value.saved_by) {
       if (!here(saver)) continue;
@@ -239,12 +268,21 @@ class StageWalk {
       seen.first_saver = std::min(seen.first_saver, saver);
     }
     values_.push_back(seen);
+    return Held{.bytes = seen.bytes,
+                .start = seen.start,
+                .last_use = seen.last_use,
+                .first_saver = seen.first_saver,
+                .saved = seen.saved,
+                .output = seen.output,
+                .model_output = seen.model_output,
+                .sent = seen.made && seen.output};
   }
 
   const LayerProfile& profile_;
   const std::vector<int>& stage_of_layer_;  // and, after the layers, that of the model's output
   const int first_, last_;
   std::vector<Seen> values_;
+  std::vector<Held> memory_;
   Bytes saved_ = 0;
   Bytes inputs_ = 0;
   Bytes model_outputs_ = 0;
@@ -319,6 +357,7 @@ class Crossings {
  public:
   Crossings(const LayerProfile& profile, const std::vector<int>& stage_of_layer)
       : profile_(profile), stage_of_layer_(stage_of_layer) {
+    memory_ = memory_of_values(profile);
     std::vector<const ValueCost*> values;
     for (const ValueCost& value : profile.values) values.push_back(&value);
     std::stable_sort(values.begin(), values.end(),
@@ -364,10 +403,20 @@ class Crossings {
                        [&](int to) { return stage_of(to) > stage; });
   }
 
+  // Whether a graph of the stage keeps the value, or a view of the same memory.
+  bool keeps_memory_of(const ValueCost& value, int stage) const {
+    const int memory = memory_[static_cast<std::size_t>(&value - profile_.values.data())];
+    for (std::size_t i = 0; i < memory_.size(); ++i) {
+      if (memory_[i] != memory) continue;
+      for (const int layer : profile_.values[i].saved_by)
+        if (stage_of(layer) == stage) return true;
+    }
+    return false;
+  }
+
   void add(const ValueCost& value) {
     const int from = stage_of(value.from);
-    const bool saved = std::any_of(value.saved_by.begin(), value.saved_by.end(),
-                                   [&](int layer) { return stage_of(layer) == from; });
+    const bool saved = keeps_memory_of(value, from);
     std::map<int, bool> takers;  // receiving stage -> whether it is the main lane's next layer
     for (const int to : value.to) {
       if (stage_of(to) <= from) continue;
@@ -387,6 +436,7 @@ class Crossings {
 
   const LayerProfile& profile_;
   const std::vector<int>& stage_of_layer_;
+  std::vector<int> memory_;            // memory_of_values()
   std::map<int, Crossing> main_lane_;  // by the sending stage
   std::vector<std::pair<schedule::Route, Crossing>> skips_;
 };

@@ -96,21 +96,28 @@ Arguments arguments_of(const nn::Graph& graph, int layer,
   return result;
 }
 
-// Runs a backward. Calls the engine itself: autograd::grad() keeps its results alive in the
-// device's thread for a moment longer.
-void run_layer_backward(const nn::Values& results) {
-  torch::autograd::edge_list roots;
-  std::vector<at::Tensor> gradients;
-  for (const auto& result : results) {
-    if (!result.defined() || !result.requires_grad()) continue;
-    roots.push_back(torch::autograd::impl::gradient_edge(result));
-    gradients.push_back(at::ones_like(result));
+// A backward of a layer's results, which need not exist any more.
+struct LayerBackward {
+  torch::autograd::edge_list roots = {};
+  std::vector<at::Tensor> gradients = {};
+
+  explicit LayerBackward(const nn::Values& results) {
+    for (const auto& result : results) {
+      if (!result.defined() || !result.requires_grad()) continue;
+      roots.push_back(torch::autograd::impl::gradient_edge(result));
+      gradients.push_back(at::ones_like(result));
+    }
   }
-  if (roots.empty()) return;
-  torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
-                                                        /*create_graph=*/false,
-                                                        /*accumulate_grad=*/true);
-}
+
+  // Calls the engine itself: autograd::grad() keeps its results alive in the device's thread for a
+  // moment longer.
+  void run() const {
+    if (roots.empty()) return;
+    torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
+                                                          /*create_graph=*/false,
+                                                          /*accumulate_grad=*/true);
+  }
+};
 
 class LayerMeter {
  public:
@@ -217,6 +224,19 @@ class LayerMeter {
     for (std::size_t a = 0; a < own.size(); ++a) take(theirs[a], own[a]);
   }
 
+  // Its results are views of the same arguments as those of `from` in `source`.
+  void take_views(const plan::LayerProfile& source, int from, int index,
+                  plan::LayerProfile& profile) const {
+    const auto theirs = values_used_by(graph_, from), own = values_used_by(graph_, index);
+    for (int r = 0; number_.contains({from, r}); ++r) {
+      const int view_of = source.values[number_.at({from, r})].view_of;
+      for (std::size_t a = 0; view_of >= 0 && a < theirs.size(); ++a)
+        if (const auto number = number_.find(theirs[a]);
+            number != number_.end() && static_cast<int>(number->second) == view_of)
+          profile.values[number_.at({index, r})].view_of = static_cast<int>(number_.at(own[a]));
+    }
+  }
+
   void take_twin(int index, int twin, plan::LayerProfile& profile) {
     profile.layers.push_back(profile.layers.at(static_cast<std::size_t>(twin)));
     profile.layers.back().name = graph_.layers[static_cast<std::size_t>(index)].name;
@@ -226,6 +246,7 @@ class LayerMeter {
       add({index, r}, values_.at({twin, r}), profile);
     }
     take_saved(profile, twin, index, profile);
+    take_views(profile, twin, index, profile);
   }
 
   // Only the results are computed, for the layers that use them.
@@ -241,6 +262,7 @@ class LayerMeter {
     const nn::RunKey key;
     add_results(index, nn::run_layer(graph_, index, arguments.values, &key), profile);
     take_saved(*known_.profile, index, index, profile);
+    take_views(*known_.profile, index, index, profile);
   }
 
   // The parameters of a layer that exists, with the other layers that use them.
@@ -274,7 +296,7 @@ class LayerMeter {
       const double forward = watch.seconds();
       if (log_) cost.forward_messages = layer_messages(log_->take());
       if (log_) log_->start();
-      run_layer_backward(results);
+      LayerBackward(results).run();
       device::synchronize(device_);
       const double backward = watch.seconds() - forward;
       if (log_) cost.backward_messages = layer_messages(log_->take());
@@ -287,20 +309,13 @@ class LayerMeter {
     }
   }
 
-  // Which results are views of an argument, which own no memory, and which arguments have views.
-  struct Views {
-    std::vector<bool> results, arguments;
-  };
-  static Views find_views(const nn::Values& results, const nn::Values& arguments) {
-    Views views{std::vector<bool>(results.size(), false),
-                std::vector<bool>(arguments.size(), false)};
-    for (std::size_t r = 0; r < results.size(); ++r) {
-      for (std::size_t a = 0; a < arguments.size(); ++a) {
-        if (nn::may_share_memory(results[r], arguments[a]))
-          views.results[r] = views.arguments[a] = true;
-      }
-    }
-    return views;
+  // [result] the argument that it is a view of, which owns its memory, or -1.
+  static std::vector<int> find_views(const nn::Values& results, const nn::Values& arguments) {
+    std::vector<int> argument_of(results.size(), -1);
+    for (std::size_t r = 0; r < results.size(); ++r)
+      for (std::size_t a = 0; a < arguments.size() && argument_of[r] < 0; ++a)
+        if (nn::may_share_memory(results[r], arguments[a])) argument_of[r] = static_cast<int>(a);
+    return argument_of;
   }
 
   static torch::autograd::edge_list edges_of(const nn::Values& results) {
@@ -338,36 +353,44 @@ class LayerMeter {
     nn::Values results = nn::run_layer(graph_, index, arguments.values, &key);
     const Bytes most = peak();
     torch::autograd::edge_list graph = edges_of(results);
-    const Views views = find_views(results, arguments.values);
+    const std::vector<int> views = find_views(results, arguments.values);
     add_results(index, results, profile);
+    const auto used = values_used_by(graph_, index);
     Bytes saved = 0;
     for (std::size_t r = 0; r < results.size(); ++r) {
+      plan::ValueCost& value = profile.values[number_.at({index, static_cast<int>(r)})];
+      if (const int argument = views[r]; argument >= 0) {
+        value.view_of = static_cast<int>(number_.at(used[static_cast<std::size_t>(argument)]));
+        results[r] = at::Tensor();
+        continue;
+      }
       const Bytes kept = clear_and_count(results[r]);
       saved += kept;
-      if (kept > 0 && !views.results[r])
-        profile.values[number_.at({index, static_cast<int>(r)})].saved_by.push_back(index);
+      if (kept > 0) value.saved_by.push_back(index);
     }
-    const auto used = values_used_by(graph_, index);
     for (std::size_t a = 0; a < used.size(); ++a) {
       const Bytes kept = clear_and_count(arguments.values[a]);
       saved += kept;
-      if (kept > 0 && !views.arguments[a])
-        profile.values[number_.at(used[a])].saved_by.push_back(index);
+      if (kept > 0) profile.values[number_.at(used[a])].saved_by.push_back(index);
     }
     cost.inner = std::max<Bytes>(0, current() - before - saved);
     graph.clear();
     measure_transients(index, most, cost);
   }
 
-  // `most`: the peak of a forward.
+  // `most`: the peak of a forward. The backward begins with what the graph keeps, as in the model,
+  // and frees it as it goes.
   void measure_transients(int index, Bytes most, plan::LayerCost& cost) {
-    const Arguments arguments = arguments_of(graph_, index, values_, with_gradient_, device_);
+    Arguments arguments = arguments_of(graph_, index, values_, with_gradient_, device_);
     const nn::RunKey key;
-    const nn::Values results = nn::run_layer(graph_, index, arguments.values, &key);
-    const Bytes kept = current();
+    nn::Values results = nn::run_layer(graph_, index, arguments.values, &key);
+    cost.transient_forward = std::max<Bytes>(0, most - current());
+    const LayerBackward backward(results);
+    results.clear();
+    arguments.values.clear();
+    const Bytes kept = current() - bytes_of(backward.gradients);
     reset_peak_memory(device_);
-    run_layer_backward(results);
-    cost.transient_forward = std::max<Bytes>(0, most - kept);
+    backward.run();
     cost.transient = std::max(cost.transient_forward, peak() - kept);
   }
 
