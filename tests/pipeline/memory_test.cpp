@@ -240,5 +240,33 @@ TEST(OutOfMemory, HintAppliesToUsersTable) {
   EXPECT_EQ(run(Recompute::Always), "nothing was thrown");
 }
 
+struct ShiftImpl : torch::nn::Module {
+  at::Tensor weight = register_parameter("weight", torch::zeros({256 * 128}));
+  at::Tensor forward(const at::Tensor& x) { return x + weight.view({256, 128}); }
+};
+TORCH_MODULE(Shift);
+
+// A parameter's first gradient is a view of the layer's, so the stage copies it after the backward.
+TEST(OutOfMemory, IsThrownUnderEveryBudgetOfABackward) {
+  const auto devices = virtual_devices(1);
+  nn::Layers net;
+  net.add("linear", torch::nn::Linear(128, 128));
+  net.add("shift", Shift());
+  Pipeline pipeline(net, {.devices = {devices[0]}, .micro_batches = 1});
+  int thrown = 0;
+  for (Bytes room = 64 << 10; room <= 4096 << 10; room += 32 << 10) {
+    pipeline.zero_grad();
+    set_budget(devices[0].torch, memory_usage(devices[0].torch).current + room);
+    try {
+      pipeline.step(torch::ones({256, 128}), torch::ones({256, 128}), nn::mean_squared_error());
+    } catch (const c10::OutOfMemoryError&) {
+      ++thrown;
+    }
+  }
+  virtual_devices(1);
+  EXPECT_GT(thrown, 5);
+  EXPECT_LT(thrown, 126);
+}
+
 }  // namespace
 }  // namespace trestle

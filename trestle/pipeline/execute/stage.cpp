@@ -35,7 +35,7 @@ std::uint64_t mix(std::uint64_t key, const std::vector<bool>& flags) {
   return keyed_seed(key, static_cast<std::int64_t>(flags.size()), 0, 0);
 }
 
-// Lives during a backward. Gives each new gradient of a parameter memory of its own. A first
+// Made before a backward. own() gives each new gradient of a parameter memory of its own. A first
 // gradient may be a view of a gradient that a layer received (for `x + p.view(...)`): accumulating
 // into it would change a gradient in flight to another stage, or the caller's own tensor.
 class OwnNewGradients {
@@ -45,7 +45,7 @@ class OwnNewGradients {
       if (!parameter.grad().defined()) without_.push_back(parameter);
     }
   }
-  ~OwnNewGradients() {
+  void own() {
     for (auto& parameter : without_) {
       const at::Tensor& gradient = parameter.grad();
       if (!gradient.defined() || !gradient.has_storage()) continue;
@@ -53,8 +53,6 @@ class OwnNewGradients {
       if (shared || nn::is_part_of_more(gradient)) parameter.mutable_grad() = gradient.clone();
     }
   }
-  OwnNewGradients(const OwnNewGradients&) = delete;
-  OwnNewGradients& operator=(const OwnNewGradients&) = delete;
 
  private:
   std::vector<at::Tensor> without_;
@@ -281,11 +279,12 @@ nn::Values Stage::finish(Pass& pass, std::vector<torch::autograd::Edge> roots,
   // is free already.
   pass.model_outputs.clear();
   if (!roots.empty()) {
-    const OwnNewGradients own_gradients(modules_);
+    OwnNewGradients new_gradients(modules_);
     const nn::AutocastScope no_autocast(nn::AutocastState::off());
     torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
                                                           /*create_graph=*/false,
                                                           /*accumulate_grad=*/true);
+    new_gradients.own();
   }
   nn::Values input_gradients(plan_.inputs.size());
   for (std::size_t i = 0; i < plan_.inputs.size(); ++i) {
