@@ -159,7 +159,8 @@ void count_optimizer_step(const recipe::Recipe& recipe, const nn::Layers& model,
         largest = std::max(largest, static_cast<Bytes>(parameter.nbytes()));
     costs->largest.push_back(largest);
     costs->sizes.step_transients.push_back(
-        step_temporaries * bytes_during_optimizer_step(recipe, largest, largest).largest);
+        step_temporaries(recipe.optimizer) *
+        bytes_during_optimizer_step(recipe, largest, largest).largest);
   }
 }
 

@@ -6,6 +6,11 @@
 
 namespace trestle::train {
 
+int step_temporaries(const optim::OptimizerOptions& options) {
+  if (options.name != "sgd") return 3;
+  return (options.weight_decay > 0 ? 1 : 0) + (options.nesterov ? 1 : 0);
+}
+
 void add_optimizer_peaks(const recipe::Recipe& recipe, const std::vector<SteppedBytes>& stages,
                          const simulate::Costs& costs, schedule::Timeline* timeline) {
   std::vector<Bytes> held(timeline->device_peak_bytes.size(), 0);
@@ -23,7 +28,7 @@ void add_optimizer_peaks(const recipe::Recipe& recipe, const std::vector<Stepped
   }
   for (std::size_t device = 0; device < held.size(); ++device) {
     Bytes& peak = timeline->device_peak_bytes[device];
-    peak = std::max(peak, held[device] + step_temporaries * largest[device]);
+    peak = std::max(peak, held[device] + step_temporaries(recipe.optimizer) * largest[device]);
   }
 }
 

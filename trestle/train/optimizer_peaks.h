@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "trestle/optim/options/optimizer_options.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/schedule/timeline.h"
 #include "trestle/simulate/costs.h"
@@ -16,8 +17,9 @@ struct SteppedBytes {
 };
 
 // The optimizer steps after all activations are freed. It updates one parameter at a time with up
-// to this many temporary tensors of its size (Adam with weight decay).
-inline constexpr int step_temporaries = 3;
+// to this many temporary tensors of its size: three for Adam with weight decay, which has the most,
+// and for SGD one for weight decay and one for Nesterov's momentum.
+int step_temporaries(const optim::OptimizerOptions& options);
 
 // Raises the devices' peaks of a predicted step to those of the optimizer's step. `stages` has one
 // entry for each stage.

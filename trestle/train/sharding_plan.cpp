@@ -157,8 +157,12 @@ void size_sharded_state(const recipe::Recipe& recipe, const StageParameters& sta
                         int micro_batches, simulate::StageCost* cost) {
   const Bytes trained = stage.trained;
   if (recipe.mesh.parts() == 1) return;
-  if (!is_sharded(recipe.mesh)) {  // gradients of earlier batches of the step are kept apart
-    cost->gradients += (recipe.train.accumulate > 1 ? 2 : 1) * trained;
+  if (!is_sharded(recipe.mesh)) {
+    // Gradients of the step's earlier batches, and those of its earlier micro-batches, are kept
+    // apart from the buckets. A single backward fills the buckets directly; one is on its way.
+    const bool one_backward = micro_batches == 1 && recipe.train.accumulate == 1;
+    cost->gradients += one_backward ? std::min(trained, bucket_of(recipe.mesh, trained))
+                                    : (recipe.train.accumulate > 1 ? 2 : 1) * trained;
     return;
   }
   cost->norm /= static_cast<double>(recipe.mesh.shard);
