@@ -119,6 +119,44 @@ TEST(FindPlan, LeavesTheNetAsItWas) {
   }
 }
 
+// Layers and losses that work in place must not reach the caller's tensors.
+TEST(FindPlan, LeavesDataModesAndGeneratorAsTheyWere) {
+  nn::Layers net;
+  const auto norm = std::make_shared<torch::nn::BatchNorm1dImpl>(12);
+  net.add("relu", torch::nn::ReLU(torch::nn::ReLUOptions().inplace(true)));
+  net.add("norm", torch::nn::BatchNorm1d(norm));
+  net.add("head", torch::nn::Linear(12, 5));
+  norm->eval();
+  const at::Tensor x = inputs(), y = targets();
+  torch::manual_seed(1);
+  find_plan(net, x, y, nn::mean_squared_error(), {.devices = 2, .batch = batch});
+  const double drawn = torch::rand({}).item<double>();
+  torch::manual_seed(1);
+  EXPECT_EQ(drawn, torch::rand({}).item<double>());
+  EXPECT_TRUE(at::equal(x, inputs()));
+  EXPECT_TRUE(at::equal(y, targets()));
+  EXPECT_FALSE(norm->is_training());
+}
+
+// A group of one rank would have buffers and do nothing.
+TEST(FindPlan, MeshHasNoGroupsOfOneRank) {
+  const auto names = [](const std::string& keep) {
+    std::vector<std::string> all;
+    for (const auto& dimension : plan_for(2, {keep}).mesh)
+      all.push_back(text(dimension.name, "=", dimension.size));
+    return join(all, " ");
+  };
+  EXPECT_EQ(names("pipeline=2"), "pipeline=2");
+  EXPECT_EQ(names("data=2,level=0"), "pipeline=1 replicate=2");
+  EXPECT_EQ(names("data=2,level=1"), "pipeline=1 shard=2");
+}
+
+TEST(FindPlan, PlanHasTheKeptPrecision) {
+  EXPECT_EQ(plan_for(2, {"precision=bf16"}).options.options.numerics.precision,
+            Precision::BFloat16);
+  EXPECT_EQ(plan_for(2).options.options.numerics.precision, Precision::Float32);
+}
+
 TEST(FindPlan, RefusesWhatCannotBe) {
   const auto refusal = [](const std::function<void()>& call) {
     try {
@@ -133,6 +171,12 @@ TEST(FindPlan, RefusesWhatCannotBe) {
   EXPECT_THAT(
       refusal([] { find_plan(make_net(), {}, {}, nn::mean_squared_error(), {.devices = 2}); }),
       HasSubstr("one or more examples"));
+  EXPECT_THAT(refusal([] { plan_for(0); }), HasSubstr("find_plan(): devices is 0, below 1"));
+  EXPECT_THAT(refusal([] {
+                find_plan(make_net(), inputs(), torch::ones({}), nn::mean_squared_error(),
+                          {.devices = 2, .batch = batch});
+              }),
+              HasSubstr("the target of the first example"));
 }
 
 }  // namespace

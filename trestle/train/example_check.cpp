@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "trestle/base/error.h"
+#include "trestle/nn/training_mode_scope.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/data_sets/find_data.h"
 #include "trestle/train/setup.h"
@@ -37,16 +38,17 @@ at::Tensor worst_of(const at::Tensor& target) {
   return negative ? least : target.max();
 }
 
+// A copy: the layers and the loss may work in place.
 Probe whole(const data::Sample& example) {
-  return {example.input.unsqueeze(0), example.target.unsqueeze(0)};
+  return {example.input.unsqueeze(0).clone(), example.target.unsqueeze(0).clone()};
 }
 
 Probe small(const data::Sample& example) {
   Probe probe{at::zeros({1, example.input.size(0), small_side, small_side}),
-              example.target.unsqueeze(0)};
+              example.target.unsqueeze(0).clone()};
   const bool dense = example.target.dim() == 2 && example.target.numel() > 0 &&
                      example.target.sizes() == example.input.sizes().slice(1);
-  if (dense) probe.target = worst_of(example.target).expand({1, small_side, small_side});
+  if (dense) probe.target = worst_of(example.target).expand({1, small_side, small_side}).clone();
   return probe;
 }
 
@@ -74,20 +76,17 @@ void check_example(const recipe::Recipe& recipe, const nn::Layers& model, const 
                    const data::Sample& example) {
   if (!example.input.defined() || !example.target.defined()) return;
   const at::NoGradGuard no_grad;
-  nn::Layers net = model;  // the same layers
-  net.eval();              // batch norms take one example then
-  struct TrainAgain {
-    nn::Layers& net;
-    ~TrainAgain() { net.train(); }
-  } const train_again{net};
+  // Batch norms take one example then.
+  const nn::TrainingModeScope evaluation(model.graph().layers,
+                                         nn::TrainingModeScope::Mode::Evaluate);
   if (is_large(example.input)) {
     try {
-      return run(recipe, net, loss, small(example));
+      return run(recipe, model, loss, small(example));
     } catch (const UsageError&) {
       // A net for pictures of one size refuses others; the real size decides.
     }
   }
-  run(recipe, net, loss, whole(example));
+  run(recipe, model, loss, whole(example));
 }
 
 std::string problem_of_model(const recipe::Recipe& recipe, const models::OwnModels& models,

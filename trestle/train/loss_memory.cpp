@@ -1,5 +1,6 @@
 #include "trestle/train/loss_memory.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 
@@ -82,7 +83,8 @@ double loss_memory(const nn::Loss& loss, const plan::LayerProfile& profile, std:
   const at::AutoGradMode grad(true);
   try {
     const at::Tensor output =
-        at::rand(output_sizes(loss, target, static_cast<std::int64_t>(classes)));
+        at::rand(output_sizes(loss, target, static_cast<std::int64_t>(classes)),
+                 at::detail::createCPUGenerator());
     return std::max(outputs_alone, measure_loss(loss, output, target.unsqueeze(0), device));
   } catch (const std::exception&) {
     return outputs_alone;  // an output of other sizes; a training tells whether it fits

@@ -1,5 +1,6 @@
 #include "trestle/train/measured_samples.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 
 #include <algorithm>
@@ -124,8 +125,9 @@ const plan::LayerProfile& MeasuredSamples::measured(const at::Tensor& example,
     known.profile = &like_->measured(example, count);
     for (const nn::Layer& layer : graph.layers) known.is_known.push_back(!is_block(layer));
   }
-  const at::Tensor values =
-      example.is_floating_point() ? at::rand(sizes) : example.expand(sizes).clone();
+  const at::Tensor values = example.is_floating_point()
+                                ? at::rand(sizes, at::detail::createCPUGenerator())
+                                : example.expand(sizes).clone();
   const at::Tensor inputs = pipeline::in_memory_format({values}, memory_format_of(recipe_))[0];
   const precision::Autocast autocast(precision_);
   return measured_.emplace(sizes, profile_layers(graph, {inputs}, device_, log_.get(), known))

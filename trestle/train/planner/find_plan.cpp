@@ -11,6 +11,7 @@
 #include "trestle/device/cuda_count.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/plan/search/best_plan.h"
+#include "trestle/precision/autocast.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/train/planner/host_times.h"
 #include "trestle/train/planner/planned_recipe.h"
@@ -22,13 +23,17 @@ namespace {
 
 constexpr const char* own_name = "own";  // of the net, its data and its loss in the recipe
 
-// A data set of one example, as often as a batch needs it.
+// A data set of one example, as often as a batch needs it. Layers and losses may work in place, so
+// each reader gets a copy.
 class OneExample : public data::Dataset {
  public:
   OneExample(at::Tensor input, at::Tensor target, std::int64_t count)
       : sample_{.input = std::move(input), .target = std::move(target)}, count_(count) {}
   std::int64_t size() const override { return count_; }
-  data::Sample get(std::int64_t) const override { return sample_; }
+  data::Sample get(std::int64_t) const override {
+    return {.input = sample_.input.clone(),
+            .target = sample_.target.defined() ? sample_.target.clone() : at::Tensor()};
+  }
 
  private:
   data::Sample sample_;
@@ -68,6 +73,7 @@ ParallelOptions parallel_options(const recipe::Recipe& recipe, const plan::Strat
   options.options.balance.assign(recipe.pipeline.balance.begin(), recipe.pipeline.balance.end());
   options.options.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
   options.options.schedule = recipe.pipeline.schedule;
+  options.options.numerics.precision = precision::parse_precision(recipe.train.precision);
   const auto& words = recipe.pipeline.recompute;
   if (words.size() == 1) options.options.recompute = schedule::parse_recompute(words[0]);
   if (words.size() > 1)
@@ -77,12 +83,34 @@ ParallelOptions parallel_options(const recipe::Recipe& recipe, const plan::Strat
   return options;
 }
 
+// Groups of one rank would only cost their buffers.
+std::vector<mesh::Dimension> mesh_of(const plan::Strategy& strategy) {
+  std::vector<mesh::Dimension> mesh = {{"pipeline", strategy.pipeline}};
+  const int replicas = strategy.data / strategy.shards();
+  if (replicas > 1) mesh.push_back({"replicate", replicas});
+  if (strategy.shards() > 1) mesh.push_back({"shard", strategy.shards()});
+  return mesh;
+}
+
+void check_options(const FindPlanOptions& options) {
+  const auto refuse = [](const char* name, auto value, const char* least) {
+    throw UsageError(text("find_plan(): ", name, " is ", value, ", below ", least),
+                     {.hint = text("Give ", least, " or more.")});
+  };
+  if (options.devices < 1) refuse("devices", options.devices, "1");
+  if (options.batch < 1) refuse("batch", options.batch, "1");
+  if (options.memory < 0) refuse("memory", options.memory, "0");
+}
+
 }  // namespace
 
 FoundPlan find_plan(const nn::Layers& net, const at::Tensor& sample, const at::Tensor& target,
                     const nn::Loss& loss, const FindPlanOptions& options) {
+  check_options(options);
   if (!sample.defined() || sample.dim() == 0 || sample.size(0) == 0)
     throw UsageError("find_plan() needs one or more examples in 'sample', [n, ...]");
+  if (target.defined() && (target.dim() == 0 || target.size(0) == 0))
+    throw UsageError("find_plan() needs the target of the first example in 'target', [n, ...]");
   const bool on_gpu = cuda_count() > 0 && !virtual_devices_installed();
   if (!on_gpu)
     install_virtual_devices({.count = std::clamp(options.devices, 1, most_virtual_devices)});
@@ -90,12 +118,10 @@ FoundPlan find_plan(const nn::Layers& net, const at::Tensor& sample, const at::T
   const recipe::Recipe recipe = recipe_of(options, use);
   Device device = planned_devices(use).at(0);
   device.budget = options.memory;
-  constexpr int most_threads_of_ranks = 8;
   const train::PlannedRecipe model(recipe, hooks_of(net, sample, target, loss, options.batch),
                                    {.device = device,
                                     .count = options.devices,
-                                    .times = train::measure_host_times(
-                                        recipe, std::min(options.devices, most_threads_of_ranks))});
+                                    .times = train::measure_host_times(recipe, options.devices)});
   const plan::Machine machine = train::machine_of_device(device);
   plan::PlanRequest request{.devices = options.devices,
                             .batch = options.batch,
@@ -105,9 +131,7 @@ FoundPlan find_plan(const nn::Layers& net, const at::Tensor& sample, const at::T
   const plan::BestPlan best = plan::find_best_plan(model, machine, request, plan::DeviceUse::All);
   const plan::Strategy& strategy = best.plan.strategy;
   return {.strategy = strategy,
-          .mesh = {{"pipeline", strategy.pipeline},
-                   {"replicate", strategy.data / strategy.shards()},
-                   {"shard", strategy.shards()}},
+          .mesh = mesh_of(strategy),
           .options = parallel_options(model.recipe_of(strategy), strategy),
           .seconds = best.plan.step.seconds,
           .peak = std::llround(best.plan.worst.total()),

@@ -29,11 +29,12 @@ struct FindPlanOptions {
 
 struct FoundPlan {
   plan::Strategy strategy = {};
-  // For a DeviceMesh of strategy.devices() ranks: "pipeline", "replicate" and "shard".
+  // For a DeviceMesh of strategy.devices() ranks: "pipeline", and those of "replicate" and "shard"
+  // that are above 1.
   std::vector<mesh::Dimension> mesh = {};
-  // For parallelize(): the level, and in options.options balance, micro-batches, schedule and
-  // recomputation. Each rank adds its device. Without data ranks options.options are also those of
-  // a Pipeline of one process.
+  // For parallelize(): the level, and in options.options balance, micro-batches, schedule,
+  // recomputation and precision. Each rank adds its device. Without data ranks options.options are
+  // also those of a Pipeline of one process.
   ParallelOptions options = {};
   double seconds = 0;       // of a step, simulated
   Bytes peak = 0;           // of the fullest device, predicted
@@ -42,14 +43,16 @@ struct FoundPlan {
 
 // Measures the layers of `net` on this machine, on one example, simulates every plan over data
 // ranks (replicated or at a level of ZeRO), stages, micro-batches, schedules and recomputation, and
-// returns the best. The plan trains the same model: loss and gradients are those of the plain net.
+// returns the best. The plan trains the same model: loss and gradients are those of the plain net,
+// but batch norms take their statistics from each micro-batch of a replica, as in any pipeline;
+// .keep = {.data = 1, .micro_batch = batch} keeps those of the plain net.
 //
 // `sample`: one or more examples, [n, ...], of which the first is measured; `target` has its target
 // first. Times are those of devices that each compute as fast as a core of this machine; with a
 // CUDA device they are those of the first GPU. Without CUDA it installs virtual devices, for which
-// it must be called before the first backward(). The net is on the CPU afterwards; its values and
-// gradients are unchanged. Call it on one rank, and give all ranks its result: measured times
-// differ from call to call.
+// it must be called before the first backward(). The net is on the CPU afterwards; its values,
+// gradients and modes, the data and the default generator are unchanged. Call it on one rank, and
+// give all ranks its result: measured times differ from call to call.
 //
 //   const trestle::FoundPlan plan = trestle::find_plan(
 //       net, image, mask, trestle::nn::cross_entropy(), {.devices = 4, .batch = 32});
@@ -57,8 +60,9 @@ struct FoundPlan {
 //   const trestle::DeviceMesh mesh(world, plan.mesh);
 //   auto parallel = trestle::parallelize(net, mesh, plan.options);
 //
-// Throws UsageError for a batch that nothing divides, for a net that does not take the sample, and
-// with the bytes of the smallest plan if nothing fits.
+// Throws UsageError for a number below 1, for a batch that nothing divides, for a net that does not
+// take the sample, for Goal::Money, because these devices have no price, and with the bytes of the
+// smallest plan if nothing fits. Throws StateError if virtual devices cannot be installed any more.
 FoundPlan find_plan(const nn::Layers& net, const at::Tensor& sample, const at::Tensor& target,
                     const nn::Loss& loss, const FindPlanOptions& options);
 
