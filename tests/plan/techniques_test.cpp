@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tests/plan/vtrain.h"
 #include "trestle/base/text.h"
 #include "trestle/plan/choose/techniques_report.h"
+#include "trestle/plan/conv/conv_models.h"
+#include "trestle/plan/conv/planned_layers.h"
 #include "trestle/plan/gpt/planned_gpt.h"
 
 namespace trestle::plan {
@@ -18,6 +21,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 const GptModel gpt_of_7_billion = {
     .layers = 32, .hidden = 4096, .heads = 32, .sequence = 2048, .vocabulary = 51200};
@@ -105,40 +109,109 @@ TEST_F(Techniques, AreFoundAgainByWhatTheyKeep) {
   }
 }
 
-// The best of all strategies is never slower than a technique alone.
+// The best of all is never slower than a technique alone that fits.
 TEST_F(Techniques, NoneIsFasterThanTheBestOfAll) {
-  for (const int devices : {2, 8, 16}) {
-    const PlannedGpt model(gpt_, machine_);
-    const auto all = rows(devices, 64);
-    const PlanResult best = find_plans(model, machine_, request_);
+  const auto expect_slower = [&](const std::vector<TechniqueRow>& all) {
+    const BestOfAll best = best_of_all(all, PlannedGpt(gpt_, machine_), machine_, request_);
     for (const TechniqueRow& one : all)
       if (one.plan) {
-        EXPECT_GE(one.plan->step.seconds, best.best.front().step.seconds * (1 - 1e-9)) << one.name;
+        EXPECT_GE(seconds(one), best.result.best.front().step.seconds * (1 - 1e-9)) << one.name;
       }
+  };
+  for (const int devices : {2, 8, 16}) expect_slower(rows(devices, 64));
+  gpt_.layers = 2;
+  machine_.between.bandwidth.value = 1e5;
+  machine_.devices_per_node = 1;
+  expect_slower(rows(8, 8));
+  expect_slower(rows(6, 6));
+}
+
+// With slow links one device is the fastest of eight.
+TEST_F(Techniques, BestOfAllMayUseFewerDevices) {
+  gpt_.layers = 2;
+  machine_.between.bandwidth.value = 1e5;
+  machine_.devices_per_node = 1;
+  const auto all = rows(8, 8);
+  const PlannedGpt model(gpt_, machine_);
+  const BestOfAll best = best_of_all(all, model, machine_, request_);
+  EXPECT_EQ(best.request.devices, 1);
+  EXPECT_EQ(best.result.best.front().strategy.devices(), 1);
+  EXPECT_DOUBLE_EQ(best.result.best.front().step.seconds, seconds(row(all, "one device")));
+  const TechniquesOf report{model, machine_, request_, all, best};
+  const std::string words = techniques_report(report, 80);
+  EXPECT_THAT(words,
+              AllOf(HasSubstr("8 devices of"), HasSubstr("take: one device · 1 of 8 devices · ")));
+  EXPECT_EQ(nlohmann::json::parse(techniques_json(report))["best"]["devices"], 1);
+}
+
+// A number of devices that no strategy can use leaves the others.
+TEST_F(Techniques, BestOfAllNeedsNoStrategyOfAllDevices) {
+  gpt_.layers = 4;
+  const auto all = rows(7, 8);
+  const PlannedGpt model(gpt_, machine_);
+  EXPECT_EQ(best_of_all(all, model, machine_, request_).request.devices, 1);
+}
+
+TEST_F(Techniques, OffloadOnlyWhereItIsTheTechnique) {
+  ASSERT_TRUE(machine_.host.has_value());
+  request_.memory = 24.0 * (1 << 30);  // DDP, ZeRO-1 and ZeRO-2 do not fit
+  for (const TechniqueRow& one : rows(8, 64)) {
+    if (!one.plan && !one.too_large) continue;
+    const Strategy& strategy = one.plan ? one.plan->strategy : one.too_large->strategy;
+    EXPECT_EQ(strategy.offload, one.name == "offload") << one.name;
+    EXPECT_EQ(strategy.replicate > 1, one.name == "HSDP") << one.name;
   }
 }
 
-TEST_F(Techniques, OneDeviceHasNoOthers) {
+TEST_F(Techniques, OneDeviceHasOnlyCheckpointing) {
   for (const TechniqueRow& one : rows(1, 8))
-    if (one.name != "one device") {
-      EXPECT_FALSE(one.not_legal.empty()) << one.name;
-    }
+    EXPECT_EQ(one.not_legal.empty(), one.name == "one device" || one.name == "checkpointing")
+        << one.name;
+}
+
+TEST_F(Techniques, DataParallelCopiesWeightsThatDoNotFit) {
+  const auto all = rows(8, 64);
+  ASSERT_TRUE(row(all, "DataParallel").too_large && row(all, "DDP").too_large);
+  const double reduction = all_reduce_seconds(machine_, 2 * parameters_of(gpt_), {8, 8, 1});
+  EXPECT_NEAR(seconds(row(all, "DataParallel")) - seconds(row(all, "DDP")), reduction / 2,
+              0.02 * reduction);
+}
+
+TEST_F(Techniques, OfLayersByFormulasSayTheirRules) {
+  request_ = {.devices = 8, .batch = 64};
+  const PlannedLayers unet(parse_unet(""), machine_);
+  const auto all = compare_techniques(unet, machine_, request_);
+  for (const char* name : {"ZeRO-1", "ZeRO-2", "ZeRO-3, FSDP", "HSDP", "offload"})
+    EXPECT_THAT(row(all, name).not_legal, HasSubstr("layers by formulas have no ")) << name;
+  EXPECT_THAT(row(all, "tensor parallel").not_legal, HasSubstr("are not split over"));
+  EXPECT_THAT(row(all, "checkpointing").not_legal, HasSubstr("recomputes nothing in one stage"));
 }
 
 TEST_F(Techniques, AreReportedWithWhatFits) {
   const auto all = rows(8, 64);
   const PlannedGpt model(gpt_, machine_);
-  const PlanResult result = find_plans(model, machine_, request_);
-  const ReportOf report{model, machine_, request_, result};
-  const std::string words = techniques_report(all, report, 80);
+  const BestOfAll best = best_of_all(all, model, machine_, request_);
+  const TechniquesOf report{model, machine_, request_, all, best};
+  const std::string words = techniques_report(report, 80);
   EXPECT_THAT(words, AllOf(HasSubstr("\nZeRO-3, FSDP"), HasSubstr(" too large"), HasSubstr("when "),
                            HasSubstr("\ntake: "), HasSubstr("simulated")));
-  const auto json = nlohmann::json::parse(techniques_json(all, report));
+  const auto json = nlohmann::json::parse(techniques_json(report));
   EXPECT_EQ(json["techniques"].size(), all.size());
   EXPECT_EQ(json["techniques"][0]["fits"], false);
   EXPECT_DOUBLE_EQ(json["techniques"][4]["peak_bytes"].get<double>(), std::round(peak(all[4])));
   EXPECT_DOUBLE_EQ(json["best"]["predicted_step_seconds"].get<double>(),
-                   result.best.front().step.seconds);
+                   best.result.best.front().step.seconds);
+}
+
+TEST_F(Techniques, AreReportedWithoutABudget) {
+  gpt_.layers = 2;
+  machine_.memory.value = std::numeric_limits<double>::max();
+  const auto all = rows(2, 8);
+  const PlannedGpt model(gpt_, machine_);
+  const BestOfAll best = best_of_all(all, model, machine_, request_);
+  EXPECT_THAT(techniques_report({model, machine_, request_, all, best}, 80),
+              AllOf(HasSubstr(" · no limit of memory · "), HasSubstr("fits, no limit"),
+                    Not(HasSubstr("EiB"))));
 }
 
 }  // namespace

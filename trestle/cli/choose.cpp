@@ -1,5 +1,6 @@
 #include <algorithm>
-#include <iostream>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,9 +11,11 @@
 #include "trestle/base/units.h"
 #include "trestle/cli/choose_answers.h"
 #include "trestle/cli/choose_recipe.h"
+#include "trestle/cli/plan_machine.h"
 #include "trestle/cli/planned_sizes.h"
 #include "trestle/cli/questions.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/plan/machine/nodes.h"
 #include "trestle/simulate/link.h"
 
 namespace trestle::cli {
@@ -20,12 +23,14 @@ namespace trestle::cli {
 namespace {
 
 struct ChooseArguments {
-  std::string model, devices, machine, links, memory;
+  std::string model, devices, links, memory;
+  MachineArgument machine;
   std::int64_t batch = 0;
   bool yes = false, json = false;
 };
 
 constexpr const char* usual_machine = "a100-8-per-node";
+constexpr std::int64_t most_examples = 1 << 20;
 
 std::vector<std::string> installed_machines() {
   std::vector<std::string> names;
@@ -37,99 +42,154 @@ std::vector<std::string> installed_machines() {
   return names;
 }
 
-void set_links(plan::Machine* machine, const std::string& links) {
-  const simulate::Link link = simulate::parse_link(links);
-  machine->between.bandwidth = {
-      .value = link.bandwidth, .origin = plan::Origin::Assumed, .from = "given: " + links};
-  machine->between.latency = {
-      .value = link.latency, .origin = plan::Origin::Assumed, .from = "given: " + links};
+using Take = std::function<void(const std::string&)>;
+
+// The word of the command line, or the answer to the question.
+void give_or_ask(const std::string& given, Questions* questions, const Question& question,
+                 const Take& take) {
+  if (given.empty())
+    questions->ask(question, take);
+  else
+    take(given);
 }
 
-int choose_by_sizes(const ChooseArguments& arguments, const ModelAnswer& model,
+ModelAnswer checked_model(const std::string& words) {
+  if (words.empty())
+    throw UsageError("choose needs a model: there is no recipe here",
+                     {.hint = "For example: trestle choose llama-2-7b --devices 8."});
+  ModelAnswer model = parse_model_answer(words);
+  if (!model.recipe.empty()) {
+    need_file(model.recipe, "MODEL");
+    return model;
+  }
+  try {
+    (void)model_by_sizes(model.form, model.sizes, {});
+  } catch (const UsageError& error) {
+    throw UsageError(without_plan_flags(error.what(), model.form));
+  }
+  return model;
+}
+
+plan::Machine machine_asked(const ChooseArguments& arguments, Questions* questions) {
+  if (!arguments.machine.name.empty()) return read_planned_machine(arguments.machine);
+  const std::string gpu = first_gpu_name();
+  const std::string known = machine_of_gpu(gpu, installed_machines());
+  plan::Machine machine;
+  questions->ask(
+      {.name = "machine",
+       .about = "a file, or a name in machines/",
+       .default_answer = known.empty() ? usual_machine : known,
+       .why_default = known.empty() ? "no profile of a GPU here" : gpu},
+      [&](const std::string& words) { machine = read_planned_machine({.name = words}); });
+  return machine;
+}
+
+// Puts the devices on the machine's nodes, joined by the links.
+DeviceCount devices_on(plan::Machine* machine, const ChooseArguments& arguments,
+                       Questions* questions) {
+  DeviceCount count;
+  give_or_ask(arguments.devices, questions,
+              {.name = "devices",
+               .about = "8, or 2x4 for two machines with four each",
+               .default_answer = text(machine->devices_per_node),
+               .why_default = "a node of this machine"},
+              [&](const std::string& words) {
+                count = parse_device_count(words);
+                if (count.nodes() > 0)
+                  *machine = plan::on_nodes(*machine, count.devices, count.nodes());
+              });
+  const bool one_machine = count.devices <= machine->devices_per_node;
+  if (one_machine && !arguments.links.empty()) refuse_links_of_one_machine(count.devices);
+  if (one_machine) return count;
+  const double bandwidth = machine->between.bandwidth.value;
+  give_or_ask(arguments.links, questions,
+              {.name = "links",
+               .about = "between machines, for example 25Gbit/s",
+               .default_answer = bandwidth > 0 ? format_bandwidth(bandwidth) : "",
+               .why_default = "the machine's"},
+              [&](const std::string& words) { set_link_between(machine, words); });
+  return count;
+}
+
+void ask_for_batch(std::int64_t* batch, Questions* questions, std::int64_t usual,
+                   const std::string& why) {
+  if (*batch > 0) return;
+  questions->ask({.name = "batch",
+                  .about = "examples of a step",
+                  .default_answer = text(usual),
+                  .why_default = why},
+                 [&](const std::string& words) { *batch = parse_batch_answer(words); });
+}
+
+int choose_by_sizes(const ChooseArguments& arguments, const ModelAnswer& model, double memory,
                     Questions* questions) {
-  (void)model_by_sizes(model.form, model.sizes, {});  // bad answers before the first question
-  if (!arguments.devices.empty()) (void)parse_device_count(arguments.devices);
-  std::string machine_name = arguments.machine;
-  if (machine_name.empty()) {
-    const std::string gpu = first_gpu_name();
-    const std::string known = machine_of_gpu(gpu, installed_machines());
-    machine_name = questions->ask("machine", "a file, or a name in machines/",
-                                  known.empty() ? usual_machine : known,
-                                  known.empty() ? "no profile of a GPU here" : gpu);
-  }
-  plan::Machine machine = plan::read_machine(machine_name);
-  const DeviceCount count = parse_device_count(
-      !arguments.devices.empty()
-          ? arguments.devices
-          : questions->ask("devices", "8, or 2x4 for two machines with four each",
-                           text(machine.devices_per_node), "a node of this machine"));
-  if (count.per_node > 0) machine.devices_per_node = count.per_node;
-  const std::string links =
-      !arguments.links.empty()
-          ? arguments.links
-          : questions->ask("links", "between machines, for example 25Gbit/s",
-                           format_bandwidth(machine.between.bandwidth.value), "the machine's");
-  if (links != format_bandwidth(machine.between.bandwidth.value)) set_links(&machine, links);
+  plan::Machine machine = machine_asked(arguments, questions);
+  const DeviceCount count = devices_on(&machine, arguments, questions);
+  plan::PlanRequest request{.devices = count.devices, .batch = arguments.batch, .memory = memory};
   constexpr int examples_per_device = 8;
-  std::int64_t batch = arguments.batch;
-  if (batch == 0) {
-    const DeviceCount answer = parse_device_count(
-        questions->ask("batch", "examples of a step", text(examples_per_device * count.devices),
-                       text(examples_per_device, " for each device")));
-    batch = answer.devices;
-  }
-  plan::PlanRequest request{.devices = count.devices, .batch = batch};
-  if (!arguments.memory.empty())
-    request.memory = static_cast<double>(parse_bytes(arguments.memory));
+  ask_for_batch(&request.batch, questions,
+                std::min(std::int64_t{examples_per_device} * count.devices, most_examples),
+                text(examples_per_device, " for each device"));
+  if (memory > 0)  // a cut into stages is made for the machine's memory
+    machine.memory = {.value = memory, .from = "given: " + arguments.memory};
   print_techniques(*model_by_sizes(model.form, model.sizes, machine), machine, request,
                    arguments.json);
   return 0;
 }
 
-int choose_by_recipe(const ChooseArguments& arguments, const ModelAnswer& model,
+int choose_by_recipe(const ChooseArguments& arguments, const ModelAnswer& model, double memory,
                      Questions* questions, const RunOptions& options) {
   const RecipeDefaults usual = defaults_of_recipe(model.recipe.string());
-  const DeviceCount count =
-      parse_device_count(!arguments.devices.empty()
-                             ? arguments.devices
-                             : questions->ask("devices", "4, or 2x2 for two machines with two each",
-                                              text(usual.devices), usual.devices_from));
-  const std::string links =
-      !arguments.links.empty()
-          ? arguments.links
-          : questions->ask("links", "between machines, for example 1Gbit/s; none: one machine", "",
-                           "");
-  std::int64_t batch = arguments.batch;
-  if (batch == 0)
-    batch = parse_device_count(
-                questions->ask("batch", "examples of a step", text(usual.batch), "the recipe's"))
-                .devices;
   RecipeChoice choice{.recipe = model.recipe.string(),
-                      .links = links,
-                      .devices = count.devices,
-                      .per_node = count.per_node,
-                      .batch = batch,
+                      .batch = arguments.batch,
+                      .memory = memory,
                       .json = arguments.json};
-  if (!arguments.memory.empty()) choice.memory = static_cast<double>(parse_bytes(arguments.memory));
+  DeviceCount count;
+  give_or_ask(arguments.devices, questions,
+              {.name = "devices",
+               .about = "4, or 2x2 for two machines with two each",
+               .default_answer = text(usual.devices),
+               .why_default = usual.devices_from},
+              [&](const std::string& words) { count = parse_device_count(words); });
+  choice.devices = count.devices;
+  choice.per_node = count.per_node;
+  const Take take_links = [&](const std::string& words) {
+    choice.links = link_of_recipe(count, words, usual.link);
+  };
+  if (count.nodes() > 1)
+    give_or_ask(arguments.links, questions,
+                {.name = "links",
+                 .about = "between machines, for example 1Gbit/s",
+                 .default_answer = usual.link,
+                 .why_default = "the recipe's"},
+                take_links);
+  else
+    take_links(arguments.links);
+  ask_for_batch(&choice.batch, questions, usual.batch, "the recipe's");
   return choose_for_recipe(choice, options);
 }
 
 int perform_choose(const Verb& verb, const ChooseArguments& arguments, const RunOptions& options) {
   Questions questions(arguments.yes || arguments.json ? Questions::Asking::No
                                                       : Questions::Asking::OnTerminal);
-  const std::string words =
-      !arguments.model.empty()
-          ? arguments.model
-          : questions.ask("model", "a recipe, a known model such as llama-2-7b, or gpt:layers=...",
-                          recipe_found_here(), "found here");
-  if (words.empty())
-    throw UsageError("choose needs a model: there is no recipe here",
-                     {.hint = "For example: trestle choose llama-2-7b --devices 8."});
-  const ModelAnswer model = parse_model_answer(words);
-  if (model.recipe.empty()) return choose_by_sizes(arguments, model, &questions);
-  refuse_without_effect(verb, {"--machine"}, "with a recipe, whose layers are measured here");
-  need_file(model.recipe, "MODEL");
-  return choose_by_recipe(arguments, model, &questions, options);
+  if (arguments.machine.name.empty())
+    refuse_without_effect(verb, {"--for-other-machine"}, "without --machine");
+  // Wrong words before the first question.
+  const double memory =
+      arguments.memory.empty() ? 0 : static_cast<double>(parse_bytes(arguments.memory));
+  if (!arguments.devices.empty()) (void)parse_device_count(arguments.devices);
+  if (!arguments.links.empty()) (void)simulate::parse_link(arguments.links);
+  ModelAnswer model;
+  give_or_ask(arguments.model, &questions,
+              {.name = "model",
+               .about = "a recipe, a known model such as llama-2-7b, or gpt:layers=...",
+               .default_answer = recipe_found_here(),
+               .why_default = "found here"},
+              [&](const std::string& words) { model = checked_model(words); });
+  if (model.recipe.empty()) return choose_by_sizes(arguments, model, memory, &questions);
+  refuse_without_effect(verb, {"--machine", "--for-other-machine"},
+                        "with a recipe, whose layers are measured here");
+  return choose_by_recipe(arguments, model, memory, &questions, options);
 }
 
 }  // namespace
@@ -139,24 +199,29 @@ void add_choose(Verb app, const RunOptions& options) {
   auto arguments = std::make_shared<ChooseArguments>();
   verb.add("model", arguments->model,
            text("A recipe, whose layers are measured here; or sizes: gpt:layers=...,hidden=..., "
-                "llama:..., unet:image=192, resnet101; or one of ",
+                "llama:..., unet or unet:image=192, resnet101; or one of ",
                 known_model_names()))
       .type("MODEL");
   verb.add("--devices", arguments->devices,
            "How many, or 2x4 for two machines with four each (default: a machine's, or the "
            "recipe's)")
       .type("N");
-  verb.add("--machine", arguments->machine,
+  verb.add("--machine", arguments->machine.name,
            text("A machine's figures: a name in machines/ or a TOML file (default: that of a GPU "
                 "here, or ",
                 usual_machine, ")"))
       .type("MACHINE");
+  verb.add_switch(
+          "--for-other-machine", arguments->machine.for_other_machine,
+          "Compare with a file that was measured on another machine or with another version")
+      .rare();
   verb.add("--links", arguments->links,
-           "Between machines: a bandwidth, and a latency, for example 25Gbit/s,5us")
+           "Between several machines: a bandwidth, and a latency, for example 25Gbit/s,5us "
+           "(default: "
+           "the machine's, or the recipe's; a latency that is left out is the machine's)")
       .type("LINK");
-  constexpr std::int64_t most = 1 << 20;
   verb.add_number(
-          "--batch", {1, most}, [arguments](std::int64_t n) { arguments->batch = n; },
+          "--batch", {1, most_examples}, [arguments](std::int64_t n) { arguments->batch = n; },
           "Examples of a step (default: the recipe's, or 8 for each device)")
       .type("N");
   verb.add("--memory", arguments->memory,

@@ -5,24 +5,27 @@
 #include <charconv>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/base/units.h"
 #include "trestle/recipe/recipe.h"
+#include "trestle/simulate/link.h"
 
 namespace trestle::cli {
 
 namespace {
 
-constexpr int most_counted_devices = 1 << 20;
+constexpr int most_counted = 1 << 20;
 
-// A whole number from 1 to the most devices, or 0.
-int device_number(const std::string& word) {
+// A whole number from 1 to the most, or 0.
+int counted_number(const std::string& word) {
   int number = 0;
   const char* end = word.data() + word.size();
   const auto [at, error] = std::from_chars(word.data(), end, number);
-  return error == std::errc() && at == end && number >= 1 && number <= most_counted_devices ? number
-                                                                                            : 0;
+  return error == std::errc() && at == end && number >= 1 && number <= most_counted ? number : 0;
 }
 
 bool names_a_recipe(const std::filesystem::path& file) {
@@ -35,17 +38,65 @@ bool names_a_recipe(const std::filesystem::path& file) {
   }
 }
 
+std::string replaced(std::string words, const std::string& from, const std::string& to) {
+  for (std::size_t at = 0; (at = words.find(from, at)) != std::string::npos; at += to.size())
+    words.replace(at, from.size(), to);
+  return words;
+}
+
 }  // namespace
 
 DeviceCount parse_device_count(const std::string& words) {
   const std::size_t times = words.find('x');
-  const int nodes = times == std::string::npos ? 1 : device_number(trim(words.substr(0, times)));
+  const int nodes = times == std::string::npos ? 1 : counted_number(trim(words.substr(0, times)));
   const int per_node =
-      device_number(trim(times == std::string::npos ? words : words.substr(times + 1)));
-  if (nodes == 0 || per_node == 0 || std::int64_t{nodes} * per_node > most_counted_devices)
+      counted_number(trim(times == std::string::npos ? words : words.substr(times + 1)));
+  if (nodes == 0 || per_node == 0 || std::int64_t{nodes} * per_node > most_counted)
     throw UsageError(text("'", words, "' is no number of devices"),
                      {.hint = "Write 8, or 2x4 for two machines with four devices each."});
   return {nodes * per_node, times == std::string::npos ? 0 : per_node};
+}
+
+std::int64_t parse_batch_answer(const std::string& words) {
+  const int batch = counted_number(words);
+  if (batch == 0)
+    throw UsageError(text("'", words, "' is no number of examples"),
+                     {.hint = text("Write a whole number from 1 to ", most_counted, ".")});
+  return batch;
+}
+
+void set_link_between(plan::Machine* machine, const std::string& words) {
+  const simulate::Link link = simulate::parse_link(words);
+  plan::LinkFigures& between = machine->between;
+  const auto given = [&](double value) {
+    return plan::Figure{.value = value, .origin = plan::Origin::Assumed, .from = "given: " + words};
+  };
+  // A machine without a link has no bandwidth.
+  const bool printed = between.bandwidth.value > 0 &&
+                       link.bandwidth == parse_bandwidth(format_bandwidth(between.bandwidth.value));
+  if (!printed) between.bandwidth = given(link.bandwidth);
+  const bool has_latency = words.find(',') != std::string::npos;
+  if (has_latency && link.latency != between.latency.value) between.latency = given(link.latency);
+}
+
+void refuse_links_of_one_machine(int devices) {
+  throw UsageError(text("--links has no effect: ", counted(devices, "device is", "devices are"),
+                        " in one machine"),
+                   {.hint = "Leave it out, or give several machines, such as --devices 2x4."});
+}
+
+std::string link_of_recipe(const DeviceCount& count, const std::string& given,
+                           const std::string& of_recipe) {
+  const bool one_machine = count.nodes() == 1 || (count.nodes() == 0 && of_recipe.empty());
+  if (one_machine && !given.empty()) refuse_links_of_one_machine(count.devices);
+  if (one_machine) return {};
+  const std::string link = given.empty() ? of_recipe : given;
+  if (link.empty())
+    throw UsageError(text(count.nodes(), " machines need the link between them"),
+                     {.hint = "Give --links, such as 25Gbit/s,10us, or set 'link' in [mesh] of the "
+                              "recipe."});
+  (void)simulate::parse_link(link);
+  return link;
 }
 
 ModelAnswer parse_model_answer(const std::string& words) {
@@ -61,6 +112,14 @@ ModelAnswer parse_model_answer(const std::string& words) {
                      {.hint = "Write gpt:, llama: or unet: and its sizes, resnet101, a recipe's "
                               "file, or the name of a known model."});
   return {.form = "model", .sizes = words};
+}
+
+std::string without_plan_flags(std::string message, const std::string& form) {
+  const std::string flag = "--" + form;
+  if (form == "model")
+    return replaced(replaced(std::move(message), flag + " NAME", "NAME"), flag, "the model");
+  return replaced(replaced(std::move(message), "Write " + flag + " ", text("Write ", form, ":")),
+                  flag, form);
 }
 
 std::string recipe_found_here() {

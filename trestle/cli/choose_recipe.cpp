@@ -21,19 +21,20 @@ namespace trestle::cli {
 void print_techniques(const plan::PlannedModel& model, const plan::Machine& machine,
                       const plan::PlanRequest& request, bool json) {
   const auto rows = plan::compare_techniques(model, machine, request);
-  const plan::PlanResult result = plan::find_plans(model, machine, request);
-  const plan::ReportOf report{model, machine, request, result};
+  const plan::BestOfAll best = plan::best_of_all(rows, model, machine, request);
+  const plan::TechniquesOf report{model, machine, request, rows, best};
   if (json)
-    std::cout << plan::techniques_json(rows, report) << "\n";
+    std::cout << plan::techniques_json(report) << "\n";
   else
-    std::cout << plan::techniques_report(rows, report, columns_for_text(STDOUT_FILENO));
+    std::cout << plan::techniques_report(report, columns_for_text(STDOUT_FILENO));
 }
 
 RecipeDefaults defaults_of_recipe(const std::string& file) {
   const recipe::Recipe recipe = recipe::read_recipe(file);
   RecipeDefaults usual{.devices = train::planned_count(recipe, planned_devices(recipe.devices.use)),
                        .devices_from = "the recipe's",
-                       .batch = recipe.train.batch};
+                       .batch = recipe.train.batch,
+                       .link = recipe.mesh.link};
   if (usual.devices > 1) return usual;
   usual.devices = torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count())
                                               : train::environment().cores;
@@ -45,31 +46,31 @@ RecipeDefaults defaults_of_recipe(const std::string& file) {
 int choose_for_recipe(const RecipeChoice& choice, const RunOptions& options) {
   recipe::Recipe recipe = recipe::read_recipe(choice.recipe);
   recipe.train.batch = choice.batch;
-  if (!choice.links.empty()) {
-    recipe.mesh.link = choice.links;
-    recipe.mesh.ranks_per_host = choice.per_node;
-  }
+  recipe.mesh.link = choice.links;
+  if (choice.per_node > 0) recipe.mesh.ranks_per_host = choice.links.empty() ? 0 : choice.per_node;
+  const std::int64_t on_host = recipe.mesh.ranks_per_host;
+  const int on_node = on_host > 0
+                          ? static_cast<int>(std::min<std::int64_t>(on_host, choice.devices))
+                          : choice.devices;
   Device device = planned_devices(recipe.devices.use).at(0);
   if (choice.memory > 0) device.budget = static_cast<Bytes>(choice.memory);
   if (!device.torch.is_cuda()) train::install_planned_devices(recipe, choice.devices);
   train::TrainHooks hooks;
   hooks.models = options.models;
   hooks.user_parts = user_parts_of(options);
-  constexpr int most_timed_ranks = 8;
   // Ranks on the CPU share this machine's cores, unless they are on several machines.
   const int cores = device.torch.is_cuda() || !choice.links.empty() ? 0 : core_count();
   const train::PlannedRecipe model(recipe, hooks,
                                    {.device = device,
                                     .count = choice.devices,
-                                    .times = train::measure_host_times(
-                                        recipe, std::min(choice.devices, most_timed_ranks), cores),
+                                    .times = train::measure_host_times(recipe, on_node, cores),
                                     .cores = cores,
                                     .says = [](const std::string& words) {
                                       if (isatty(STDERR_FILENO) != 0)
                                         std::cerr << words << std::endl;
                                     }});
   plan::Machine machine = train::machine_of_device(device);
-  machine.devices_per_node = choice.per_node > 0 ? choice.per_node : choice.devices;
+  machine.devices_per_node = on_node;
   print_techniques(model, machine, {.devices = choice.devices, .batch = model.batch()},
                    choice.json);
   return 0;

@@ -17,9 +17,9 @@ void print_techniques(const plan::PlannedModel& model, const plan::Machine& mach
 
 struct RecipeChoice {
   std::string recipe;
-  std::string links;       // as 'link' in [mesh]; empty = all ranks are on this machine
+  std::string links = {};  // 'link' in [mesh]; empty = all ranks are on this machine
   int devices = 0;         // 0 = the recipe's
-  int per_node = 0;        // 0 = all are on one machine
+  int per_node = 0;        // 0 = 'ranks_per_host' of the recipe
   std::int64_t batch = 0;  // 0 = the recipe's
   double memory = 0;       // bytes of a device; 0 = the recipe's
   bool json = false;
@@ -30,6 +30,7 @@ struct RecipeDefaults {
   int devices = 1;
   std::string devices_from;
   std::int64_t batch = 1;
+  std::string link = {};  // of [mesh]
 };
 RecipeDefaults defaults_of_recipe(const std::string& recipe);
 

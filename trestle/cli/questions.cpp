@@ -5,6 +5,7 @@
 #include <iostream>
 #include <optional>
 
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
 namespace trestle::cli {
@@ -12,18 +13,35 @@ namespace trestle::cli {
 Questions::Questions(Asking asking)
     : input_(STDIN_FILENO), asks_(asking == Asking::OnTerminal && isatty(STDIN_FILENO) != 0) {}
 
-std::string Questions::ask(const std::string& name, const std::string& about,
-                           const std::string& default_answer, const std::string& why_default) {
-  if (!asks_) return default_answer;
-  std::string padded = name;
+void Questions::ask(const Question& question, const std::function<void(const std::string&)>& take) {
+  constexpr int most_tries = 3;
+  for (int tries = 1; asks_ && tries < most_tries; ++tries) {
+    const std::string given = answer(question);
+    try {
+      return take(given);
+    } catch (const UsageError& error) {
+      std::cerr << error.what() << std::endl;
+    }
+  }
+  take(asks_ ? answer(question) : question.default_answer);
+}
+
+std::string Questions::answer(const Question& question) {
+  std::string padded = question.name;
   constexpr int name_width = 9;
   padded.resize(name_width, ' ');
-  std::cerr << padded << about;
-  if (!default_answer.empty()) std::cerr << " [" << default_answer << ": " << why_default << "]";
+  std::cerr << padded << question.about;
+  if (!question.default_answer.empty())
+    std::cerr << " [" << question.default_answer << ": " << question.why_default << "]";
   std::cerr << ": " << std::flush;
   const std::optional<std::string> line = input_.next();
-  const std::string answer = line ? trim(*line) : std::string();
-  return answer.empty() ? default_answer : answer;
+  if (!line) {
+    std::cerr << std::endl;
+    throw UsageError(text("the input ended before an answer to '", question.name, "'"),
+                     {.hint = "Give it on the command line, or --yes to take every default."});
+  }
+  const std::string words = trim(*line);
+  return words.empty() ? question.default_answer : words;
 }
 
 }  // namespace trestle::cli

@@ -1,6 +1,7 @@
 #include "trestle/plan/choose/techniques.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "trestle/base/text.h"
@@ -45,6 +46,7 @@ std::vector<Technique> techniques_on(const Machine& machine, const PlanRequest& 
   hsdp.replicate = rows_of_hsdp(machine, n);
   Kept offloaded = one_stage(n);
   offloaded.offload = true;
+  offloaded.replicate = 1;
   Kept tensor;
   tensor.level = 0;
   std::vector<Technique> all = {
@@ -81,8 +83,10 @@ std::vector<Technique> techniques_on(const Machine& machine, const PlanRequest& 
        checkpointed, n},
       {"offload", "as ZeRO, when no device has room for its shard, and the host has", offloaded, n},
   };
-  for (Technique& technique : all)
+  for (Technique& technique : all) {
     if (!technique.kept.recompute) technique.kept.recompute = BlockRecompute::None;
+    if (!technique.kept.offload) technique.kept.offload = false;
+  }
   return all;
 }
 
@@ -96,6 +100,8 @@ PlanRequest request_with(const PlanRequest& request, const Technique& technique)
   return own;
 }
 
+double best_seconds(const PlanResult& result) { return result.best.front().step.seconds; }
+
 // The most tensor ranks of a node that are legal.
 std::optional<int> most_tensor_ranks(const PlannedModel& model, const Machine& machine,
                                      PlanRequest request) {
@@ -108,15 +114,36 @@ std::optional<int> most_tensor_ranks(const PlannedModel& model, const Machine& m
 }
 
 // DataParallel copies the weights of the first device to all devices before each step.
-void add_broadcast(const PlannedModel& model, Plan* plan, std::int64_t batch) {
-  const StrategyCosts costs = model.costs(plan->strategy, plan->micro_batches);
+void add_broadcast(const PlannedModel& model, std::int64_t batch, TechniqueRow* row) {
+  const Strategy& strategy = row->plan ? row->plan->strategy : row->too_large->strategy;
+  const StrategyCosts costs = model.costs(strategy, micro_batches_of(strategy, batch));
   const double broadcast = costs.data_messages.at(0) / 2;
-  plan->step.seconds += broadcast;
-  plan->step.exposed += broadcast;
-  const double slower = static_cast<double>(batch) / plan->step.seconds / plan->samples_per_second;
-  plan->samples_per_second *= slower;
-  plan->mfu *= slower;
-  plan->money /= slower;
+  StepPrediction& step = row->plan ? row->plan->step : row->too_large_step;
+  step.seconds += broadcast;
+  step.exposed += broadcast;
+  if (!row->plan) return;
+  Plan& plan = *row->plan;
+  const double slower = static_cast<double>(batch) / step.seconds / plan.samples_per_second;
+  plan.samples_per_second *= slower;
+  plan.mfu *= slower;
+  plan.money /= slower;
+}
+
+// Whether the row's strategy neither takes longer nor needs less than without recomputation: a model
+// that keeps the last micro-batch of a stage recomputes nothing if that is the only one.
+bool recomputes_nothing(const PlannedModel& model, const Machine& machine, PlanRequest request,
+                        const TechniqueRow& row) {
+  const Strategy& strategy = row.plan ? row.plan->strategy : row.too_large->strategy;
+  const Ledger& worst = row.plan ? row.plan->worst : row.too_large->worst;
+  Strategy plain = strategy;
+  plain.recompute = BlockRecompute::None;
+  const std::int64_t n = micro_batches_of(strategy, request.batch);
+  if (model.worst_ledger(plain, n).total() > worst.total()) return false;
+  request.kept.recompute = BlockRecompute::None;
+  request.kept.micro_batch = strategy.micro_batch;
+  request.memory = std::numeric_limits<double>::max();
+  const PlanResult found = find_plans(model, machine, request);
+  return best_seconds(found) >= (row.plan ? row.plan->step : row.too_large_step).seconds;
 }
 
 TechniqueRow row_of(const PlannedModel& model, const Machine& machine, const PlanRequest& request,
@@ -128,7 +155,8 @@ TechniqueRow row_of(const PlannedModel& model, const Machine& machine, const Pla
                          " of ", technique.devices);
     return row;
   }
-  if (row.name != "one device" && technique.devices == 1) {
+  const bool alone = row.name == "one device" || row.name == "checkpointing";
+  if (!alone && technique.devices == 1) {
     row.not_legal = "it needs two devices";
     return row;
   }
@@ -147,10 +175,15 @@ TechniqueRow row_of(const PlannedModel& model, const Machine& machine, const Pla
   if (found.best.empty()) {
     row.too_large = std::move(found.least_memory);
     row.too_large_step = found.least_memory_step;
-    return row;
+  } else {
+    row.plan = std::move(found.best.front());
   }
-  row.plan = std::move(found.best.front());
-  if (data_parallel) add_broadcast(model, &*row.plan, request.batch);
+  if (data_parallel) add_broadcast(model, request.batch, &row);
+  if (row.name == "checkpointing" && recomputes_nothing(model, machine, own, row)) {
+    row.plan.reset();
+    row.too_large.reset();
+    row.not_legal = "the model recomputes nothing in one stage";
+  }
   return row;
 }
 
@@ -162,6 +195,41 @@ std::vector<TechniqueRow> compare_techniques(const PlannedModel& model, const Ma
   for (const Technique& technique : techniques_on(machine, request))
     rows.push_back(row_of(model, machine, request, technique));
   return rows;
+}
+
+BestOfAll best_of_all(const std::vector<TechniqueRow>& rows, const PlannedModel& model,
+                      const Machine& machine, const PlanRequest& request) {
+  std::optional<BestOfAll> best;
+  // Fewer devices come later: of equally fast plans theirs is taken.
+  const auto add = [&](const PlanRequest& own) {
+    PlanResult result = find_plans(model, machine, own);
+    const bool better =
+        !best || (!result.best.empty() && (best->result.best.empty() ||
+                                           best_seconds(result) <= best_seconds(best->result)));
+    if (better) best = BestOfAll{.request = own, .result = std::move(result)};
+  };
+  PlanRequest own = request;
+  own.goal = Goal::Time;
+  own.kept = {};
+  for (bool last = false; !last; own.devices = own.devices % 2 == 0 ? own.devices / 2 : 1) {
+    last = own.devices <= 1;
+    if (has_legal_strategy(model, own)) add(own);
+  }
+  // A row may be what a search leaves out, such as offload.
+  for (const TechniqueRow& row : rows) {
+    if (!row.plan || row.name == "DataParallel") continue;  // never faster than DDP
+    if (best && !best->result.best.empty() && row.plan->step.seconds >= best_seconds(best->result))
+      continue;
+    own.devices = row.devices;
+    own.kept = row.kept;
+    add(own);
+  }
+  if (!best) {
+    own = request;
+    own.kept = {};
+    find_plans(model, machine, own);  // it tells why
+  }
+  return *best;
 }
 
 }  // namespace trestle::plan

@@ -14,6 +14,7 @@
 //   const auto rows = plan::compare_techniques(model, machine, {.devices = 8, .batch = 64});
 //   for (const plan::TechniqueRow& row : rows)
 //     std::cout << row.name << ": " << (row.plan ? row.plan->step.seconds : 0) << " s\n";
+//   plan::best_of_all(rows, model, machine, {.devices = 8, .batch = 64}).result.best.front();
 namespace trestle::plan {
 
 // One technique at its best: the fastest of its strategies that fits.
@@ -33,11 +34,27 @@ struct TechniqueRow {
 
 // One row for each technique of docs/survey.md: one device, model parallel, pipeline, DataParallel,
 // DDP, ZeRO-1, ZeRO-2, ZeRO-3, HSDP, tensor parallel, activation checkpointing, offload. Each alone
-// on all devices, without recomputation except where that is the technique. Tensor parallel takes
-// the most ranks of a node that are legal, and stages or replicas of them. DataParallel is DDP with
-// a broadcast of the weights before each step, half the time of the gradients' all-reduce; its
-// devices are those of one node. PlanRequest::kept, `top` and `goal` are not used.
+// on all devices, without recomputation and without offload except where that is the technique.
+// Tensor parallel takes the most ranks of a node that are legal, and stages or replicas of them.
+// Checkpointing is not legal for a model that recomputes nothing in one stage. Offload is that of
+// ZeRO-1, 2 or 3 without rows of HSDP. DataParallel is DDP with a broadcast of the weights before
+// each step, half the time of the gradients' all-reduce; its devices are those of one node.
+// PlanRequest::kept, `top` and `goal` are not used.
 std::vector<TechniqueRow> compare_techniques(const PlannedModel& model, const Machine& machine,
                                              const PlanRequest& request);
+
+// The best of all techniques and of all their combinations.
+struct BestOfAll {
+  PlanRequest request = {};  // of the plan's number of devices
+  PlanResult result = {};    // of that request; if nothing fits: of the most devices
+};
+
+// The fastest plan of find_plans() on all devices, on a half of them, a quarter and so on, and on
+// one; of equally fast plans the one with fewest devices. No row that fits is faster. `rows` are
+// those of compare_techniques() for the same model, machine and request. Throws UsageError as
+// find_plans() if none of these numbers of devices has a legal strategy. PlanRequest::kept and
+// `goal` are not used.
+BestOfAll best_of_all(const std::vector<TechniqueRow>& rows, const PlannedModel& model,
+                      const Machine& machine, const PlanRequest& request);
 
 }  // namespace trestle::plan

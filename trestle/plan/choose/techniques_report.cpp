@@ -24,7 +24,10 @@ std::string to_left(const std::string& words, int width) {
   return words + std::string(static_cast<std::size_t>(std::max(width - columns_of(words), 0)), ' ');
 }
 
-double rate_of(const ReportOf& report, double step_seconds) {
+// Devices without a budget have the largest number.
+bool has_limit(double bytes) { return bytes < 1e18; }
+
+double rate_of(const TechniquesOf& report, double step_seconds) {
   return static_cast<double>(report.request.batch * report.model.tokens()) / step_seconds;
 }
 
@@ -42,7 +45,7 @@ Taken taken_by(const TechniqueRow& row) {
 
 constexpr int name_width = 16;
 
-void add_technique(const TechniqueRow& row, const ReportOf& report, int columns,
+void add_technique(const TechniqueRow& row, const TechniquesOf& report, int columns,
                    std::ostringstream& out) {
   const std::string indent(3, ' ');
   if (!row.plan && !row.too_large) {
@@ -54,8 +57,9 @@ void add_technique(const TechniqueRow& row, const ReportOf& report, int columns,
     out << to_left(row.name, name_width) << to_right(format_duration(taken.seconds), 10)
         << to_right(format_count(std::llround(rate_of(report, taken.seconds))), 11)
         << to_right(size_text(taken.peak), 12) << "  "
-        << (row.plan ? text("fits, ", size_text(row.plan->headroom), " free")
-                     : text(size_text(row.too_large->overshoot), " too large"))
+        << (!row.plan ? text(size_text(row.too_large->overshoot), " too large")
+            : has_limit(row.plan->headroom) ? text("fits, ", size_text(row.plan->headroom), " free")
+                                            : "fits, no limit")
         << "\n";
   }
   out << wrapped(text(indent, row.when), columns, 3) << "\n";
@@ -85,55 +89,65 @@ const TechniqueRow* fastest_of(const std::vector<TechniqueRow>& rows) {
   return fastest;
 }
 
-void add_answer(const std::vector<TechniqueRow>& rows, const ReportOf& report, int columns,
-                std::ostringstream& out) {
-  const TechniqueRow* alone = fastest_of(rows);
+// "1 of 8 devices"
+std::string devices_used(const Strategy& strategy, int devices) {
+  const std::string all = counted(devices, "device");
+  return strategy.devices() == devices ? all : text(strategy.devices(), " of ", all);
+}
+
+void add_answer(const TechniquesOf& report, int columns, std::ostringstream& out) {
+  const TechniqueRow* alone = fastest_of(report.rows);
   if (alone != nullptr)
     out << folded(text("fastest alone that fits: ", alone->name, " · ",
                        format_duration(alone->plan->step.seconds), " · ",
                        to_string(alone->plan->strategy)),
                   columns, 2)
         << "\n";
-  if (report.result.best.empty()) {
+  const std::vector<Plan>& plans = report.best.result.best;
+  if (plans.empty()) {
     out << wrapped(text("Nothing fits, not even combined: `trestle plan` says what is the least "
                         "memory, and on how many devices something fits."),
                    columns, 0)
         << "\n";
     return;
   }
-  const Plan& best = report.result.best.front();
-  out << folded(text("take: ", combined(best.strategy), " · ", format_duration(best.step.seconds),
-                     " (", format_duration(least_seconds(best.step.seconds, report.machine)),
-                     " to ", format_duration(most_seconds(best.step.seconds, report.machine)),
-                     ") · ", size_text(best.worst.total()), " · ", to_string(best.strategy)),
+  const Plan& best = plans.front();
+  out << folded(text("take: ", combined(best.strategy), " · ",
+                     devices_used(best.strategy, report.request.devices), " · ",
+                     format_duration(best.step.seconds), " (",
+                     format_duration(least_seconds(best.step.seconds, report.machine)), " to ",
+                     format_duration(most_seconds(best.step.seconds, report.machine)), ") · ",
+                     size_text(best.worst.total()), " · ", to_string(best.strategy)),
                 columns, 2)
       << "\n";
 }
 
 }  // namespace
 
-std::string techniques_report(const std::vector<TechniqueRow>& rows, const ReportOf& report,
-                              int columns) {
+std::string techniques_report(const TechniquesOf& report, int columns) {
   std::ostringstream out;
-  out << folded(text(report.model.name(), " · ", counted(report.request.devices, "device"), " of ",
-                     report.machine.name, " · ", size_text(report.result.available),
-                     " each · batch ", report.request.batch),
-                columns, 2)
+  const double available = report.best.result.available;
+  out << folded(
+             text(report.model.name(), " · ", counted(report.request.devices, "device"), " of ",
+                  report.machine.name, " · ",
+                  has_limit(available) ? text(size_text(available), " each") : "no limit of memory",
+                  " · batch ", report.request.batch),
+             columns, 2)
       << "\n\n";
   out << to_left("technique, alone", name_width) << to_right("step", 10)
       << to_right(report.model.tokens() > 1 ? "tokens/s" : "samples/s", 11) << to_right("peak", 12)
       << "\n";
-  for (const TechniqueRow& row : rows) add_technique(row, report, columns, out);
+  for (const TechniqueRow& row : report.rows) add_technique(row, report, columns, out);
   out << "\n";
-  add_answer(rows, report, columns, out);
+  add_answer(report, columns, out);
   out << "\n" << wrapped(report.model.sources(report.machine), columns, 0) << "\n";
   return out.str();
 }
 
-std::string techniques_json(const std::vector<TechniqueRow>& rows, const ReportOf& report) {
+std::string techniques_json(const TechniquesOf& report) {
   using Json = nlohmann::ordered_json;
   Json json = {{"techniques", Json::array()}};
-  for (const TechniqueRow& row : rows) {
+  for (const TechniqueRow& row : report.rows) {
     Json one = {{"name", row.name},
                 {"when", row.when},
                 {"devices", row.devices},
@@ -151,11 +165,12 @@ std::string techniques_json(const std::vector<TechniqueRow>& rows, const ReportO
     }
     json["techniques"].push_back(std::move(one));
   }
-  const TechniqueRow* alone = fastest_of(rows);
+  const TechniqueRow* alone = fastest_of(report.rows);
   json["fastest_alone"] = alone == nullptr ? Json(nullptr) : Json(alone->name);
-  json["take"] = report.result.best.empty() ? Json(nullptr)
-                                            : Json(combined(report.result.best.front().strategy));
-  json["best"] = Json::parse(plan_json(report));
+  const BestOfAll& best = report.best;
+  json["take"] =
+      best.result.best.empty() ? Json(nullptr) : Json(combined(best.result.best.front().strategy));
+  json["best"] = Json::parse(plan_json({report.model, report.machine, best.request, best.result}));
   return json.dump();
 }
 

@@ -164,6 +164,7 @@ struct ConvKey {
 };
 
 void read_sizes(const std::string& flag, std::string_view words, const std::vector<ConvKey>& keys) {
+  if (trim(words).empty()) return;  // every size has a default
   std::vector<std::string> known, given;
   for (const ConvKey& one : keys) known.emplace_back(one.key);
   for (const std::string& word : split(words, ',')) {

@@ -33,9 +33,9 @@ struct ResNetSizes {
 // Throws UsageError for a side that is no multiple of 32, and for no classes.
 LayerList resnet101_list(const ResNetSizes& sizes = {});
 
-// "depth=5,convolutions=5,base=64,image=192" and "image=224,classes=1000"; all keys are optional.
-// Throws UsageError for an unknown or repeated key and for a value that is none, and what the
-// functions above throw.
+// "depth=5,convolutions=5,base=64,image=192" and "image=224,classes=1000"; all keys are optional,
+// and no words are all defaults. Throws UsageError for an unknown or repeated key and for a value
+// that is none, and what the functions above throw.
 LayerList parse_unet(std::string_view words);
 LayerList parse_resnet101(std::string_view words);
 
