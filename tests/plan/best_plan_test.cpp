@@ -121,5 +121,37 @@ TEST(BestPlan, NothingFitsIsAnErrorWithTheReasons) {
   }
 }
 
+// The plans of fewer devices are found once, and the request is that of the plan's devices.
+TEST(BestPlan, ByMoneyCountsEachPlanOnce) {
+  Machine machine = vtrain::machine();
+  machine.price_per_hour = Figure{2, Origin::Assumed, "a guess"};
+  const PlannedGpt model(small, machine);
+  PlanRequest request{.devices = 4, .batch = 16, .goal = Goal::Money};
+  const BestPlan any = find_best_plan(model, machine, request, DeviceUse::Any);
+  EXPECT_LT(any.plan.strategy.devices(), 4);
+  EXPECT_EQ(any.request.devices, any.plan.strategy.devices());
+  EXPECT_EQ(find_best_plan(model, machine, request, DeviceUse::All).plan.strategy.devices(), 4);
+  std::int64_t fitting = 0;
+  for (request.devices = 4; request.devices >= 1; request.devices /= 2) {
+    PlanRequest by_time = request;
+    by_time.goal = Goal::Time;
+    fitting += find_plans(model, machine, by_time).fitting;
+  }
+  EXPECT_EQ(any.fitting, fitting);
+}
+
+TEST(BestPlan, RefusesNumbersThatAreNone) {
+  const Machine machine = vtrain::machine();
+  const PlannedGpt model(small, machine);
+  const auto find = [&](const PlanRequest& request) {
+    find_best_plan(model, machine, request, DeviceUse::Any);
+  };
+  EXPECT_THROW(find({.devices = 0, .batch = 16}), UsageError);
+  EXPECT_THROW(find({.devices = 4, .batch = 0}), UsageError);
+  EXPECT_THROW(find({.devices = 4, .batch = 16, .top = 0}), UsageError);
+  EXPECT_THROW(find({.devices = 4, .batch = 16, .memory = -1}), UsageError);
+  EXPECT_THROW(find({.devices = 4, .batch = 16, .kept = {.tensor = 0}}), UsageError);
+}
+
 }  // namespace
 }  // namespace trestle::plan

@@ -116,5 +116,14 @@ TEST(Machines, UnknownNamesListTheFoldersSearched) {
   }
 }
 
+TEST(Machines, TextsOfSeveralLinesAreReadAgain) {
+  Machine machine = parse_machine(shipped_text(), "my.toml");
+  for (const std::string about :
+       {"\nabc", "abc\n", "it's\n\"two\" lines\\", "with ''' in\nit", "a ''' b", "\n", "\r\nabc"}) {
+    machine.about = about;
+    EXPECT_EQ(parse_machine(to_toml(machine), "again.toml").about, about);
+  }
+}
+
 }  // namespace
 }  // namespace trestle::plan

@@ -12,6 +12,7 @@
 #include "trestle/base/error.h"
 #include "trestle/plan/balance.h"
 #include "trestle/plan/gpt/equal_layers.h"
+#include "trestle/plan/gpt/gpt_block.h"
 #include "trestle/plan/gpt/layer_times.h"
 #include "trestle/plan/search/step_prediction.h"
 #include "trestle/plan/transformer_memory.h"
@@ -263,6 +264,49 @@ TEST(Places, HiddenMessagesLeaveTheCopiesOfOffload) {
   const double copy = 2 * parameters_of(gpt) / 4 / 1e9;
   EXPECT_NEAR(with.forward - without.forward, copy, 0.01 * copy);
   EXPECT_NEAR(with.backward - without.backward, 2 * copy, 0.02 * copy);
+}
+
+// The terms of trestle's own blocks, which keep two statistics of each normed token beside them.
+TEST(GptBytes, CountTheWidthsOfTheMlpAndOfKeys) {
+  GptModel gpt = {.layers = 1, .hidden = 64, .heads = 4, .sequence = 16, .vocabulary = 64};
+  const auto expect_own_terms = [&](const LayerSplit& split) {
+    const bool selective = split.recompute == BlockRecompute::Selective;
+    const BlockSizes sizes{.batch = 2,
+                           .tokens = 16,
+                           .width = 64,
+                           .heads = 4,
+                           .kv_heads = gpt.kv_heads,
+                           .head_size = 16,
+                           .mlp = gpt.feed_forward};
+    const BlockSettings settings{.core = BlockSettings::Core::Written,
+                                 .recompute = selective ? BlockSettings::Recompute::Attention
+                                                        : BlockSettings::Recompute::Nothing,
+                                 .residual_dropout = true,
+                                 .attention_dropout = true,
+                                 .tensor = split.tensor,
+                                 .sequence = split.sequence_parallel};
+    const int tokens = 2 * 16 / (split.sequence_parallel ? split.tensor : 1);
+    EXPECT_EQ(static_cast<double>(total_of(kept_by_block(sizes, settings))),
+              activation_bytes(gpt, split) + 8 * tokens)
+        << gpt.kv_heads << " " << gpt.feed_forward << " " << split.tensor << " " << tokens;
+  };
+  for (const std::int64_t kv_heads : {4, 2})
+    for (const std::int64_t inner : {256, 384})
+      for (const int tensor : {1, 2})
+        for (const BlockRecompute recompute : {BlockRecompute::None, BlockRecompute::Selective}) {
+          gpt.kv_heads = kv_heads;
+          gpt.feed_forward = inner;
+          LayerSplit split{.micro_batch = 2, .tensor = tensor, .recompute = recompute};
+          expect_own_terms(split);
+          split.sequence_parallel = true;
+          expect_own_terms(split);
+        }
+  // A wider MLP has more bytes to read and to write.
+  const Machine machine = vtrain::machine();
+  GptModel wide = gpt;
+  wide.feed_forward = 2 * gpt.inner();
+  EXPECT_EQ(split_bytes_of_token(wide, {}) - split_bytes_of_token(gpt, {}), 4 * gpt.inner());
+  EXPECT_GT(block_compute(wide, {}, machine), block_compute(gpt, {}, machine));
 }
 
 }  // namespace

@@ -275,5 +275,12 @@ TEST(Nodes, ChangePlacesAndRules) {
   EXPECT_GT(model.sent({.data = 4}, 2).front().between.data, 0);
 }
 
+TEST(Nodes, RefuseNumbersBelowOne) {
+  for (const auto& [devices, nodes] :
+       {std::pair(0, 1), std::pair(-8, 1), std::pair(8, 0), std::pair(8, -2)})
+    EXPECT_THROW(on_nodes(vtrain::machine(), devices, nodes), UsageError)
+        << devices << " " << nodes;
+}
+
 }  // namespace
 }  // namespace trestle::plan

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "tests/plan/vtrain.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/base/text.h"
 #include "trestle/plan/gpt/planned_gpt.h"
 #include "trestle/plan/search/plan_report.h"
 #include "trestle/view/curve.h"
@@ -295,6 +297,116 @@ TEST(PlanReport, NamesEveryPartOfTheAnswer) {
   EXPECT_EQ(json["plans"].size(), 5U);
   EXPECT_EQ(json["sources"]["seconds"], "simulated");
   EXPECT_GT(json["plans"][0]["step_seconds_to"], json["plans"][0]["step_seconds"]);
+}
+
+TEST(Kept, AreWrittenSoThatTheyAreReadAgain) {
+  Kept kept = parse_kept({"tensor=2,recompute=selective,schedule=gpipe,offload=no,precision=fp32"});
+  kept.any_precision = true;  // the precision that is given holds
+  const std::string words = to_string(kept);
+  EXPECT_THAT(words, HasSubstr("precision=fp32"));
+  EXPECT_EQ(to_string(parse_kept({words})), words);
+}
+
+TEST(Search, RefusesNumbersThatAreNone) {
+  const auto kept = [&](std::optional<int> Kept::*member, int number) {
+    PlanRequest request{.devices = 4, .batch = 8};
+    request.kept.*member = number;
+    return refusal_of(billions_1, request);
+  };
+  for (const int number : {0, -2}) {
+    EXPECT_THAT(kept(&Kept::tensor, number), HasSubstr(text("tensor=", number)));
+    EXPECT_THAT(kept(&Kept::pipeline, number), HasSubstr(text("pipeline=", number)));
+    EXPECT_THAT(kept(&Kept::data, number), HasSubstr(text("data=", number)));
+    EXPECT_THAT(kept(&Kept::replicate, number), HasSubstr(text("replicate=", number)));
+    EXPECT_THAT(kept(&Kept::micro_batch, number), HasSubstr(text("micro_batch=", number)));
+    EXPECT_THAT(kept(&Kept::chunks, number), HasSubstr(text("chunks=", number)));
+  }
+  EXPECT_THAT(kept(&Kept::level, -1), HasSubstr("level=-1"));
+  EXPECT_THAT(kept(&Kept::level, 4), HasSubstr("level=4"));
+  EXPECT_THAT(kept(&Kept::recompute_layers, -1), HasSubstr("recompute_layers=-1"));
+  EXPECT_THAT(kept(&Kept::recompute_stages, -1), HasSubstr("recompute_stages=-1"));
+  EXPECT_THAT(refusal_of(billions_1, {.devices = 0, .batch = 8}), HasSubstr("0 devices"));
+  EXPECT_THAT(refusal_of(billions_1, {.devices = -4, .batch = 8}), HasSubstr("-4 devices"));
+  EXPECT_THAT(refusal_of(billions_1, {.devices = 2'000'000, .batch = 8}),
+              HasSubstr("at most 1048576 devices"));
+  EXPECT_THAT(refusal_of(billions_1, {.devices = 4, .batch = 0}), HasSubstr("a batch of 0"));
+  EXPECT_THAT(refusal_of(billions_1, {.devices = 4, .batch = most_examples + 1}),
+              HasSubstr("a batch of 1073741825"));
+  EXPECT_THAT(refusal_of(billions_1, {.devices = 4, .batch = 8, .top = 0}),
+              HasSubstr("the best 0"));
+  for (const double memory : {-1.0, std::nan("")})
+    EXPECT_THAT(refusal_of(billions_1, {.devices = 4, .batch = 8, .memory = memory}),
+                HasSubstr("bytes of memory of a device"));
+}
+
+// No multiple before it has a plan that fits, whether it has many divisors or none.
+TEST(Search, LeastDevicesAreTheFirstMultipleThatFits) {
+  PlanRequest request{.devices = 8, .batch = 840};
+  int checked = 0;
+  for (const double memory : {40e9, 60e9, 80e9, 100e9}) {
+    request.memory = memory;
+    const PlanResult result = plans(billions_175, request);
+    if (!result.best.empty() || !result.least_devices) continue;
+    PlanRequest more = request;
+    for (more.devices = 16; more.devices < *result.least_devices; more.devices += 8)
+      EXPECT_TRUE(plans(billions_175, more).best.empty()) << more.devices << " " << memory;
+    more.devices = *result.least_devices;
+    EXPECT_FALSE(plans(billions_175, more).best.empty());
+    ++checked;
+  }
+  EXPECT_GT(checked, 1);
+  // What is kept is kept: more devices have more data ranks.
+  request.memory = 0;
+  request.kept = parse_kept({"tensor=8,pipeline=1,data=1"});
+  EXPECT_FALSE(plans(billions_175, request).least_devices);
+  request.kept = parse_kept({"data=1"});
+  request.batch = 64;
+  const PlanResult result = plans(billions_175, request);
+  ASSERT_TRUE(result.least_devices);
+  request.devices = *result.least_devices;
+  EXPECT_EQ(plans(billions_175, request).best.front().strategy.data, 1);
+}
+
+TEST(Search, HintsAtWhatIsKeptOnlyIfSomethingIs) {
+  const Machine machine = vtrain::machine();
+  GptModel one_layer = billions_1;
+  one_layer.layers = 1;
+  const PlanRequest request{.devices = 100'003, .batch = 4};  // a prime
+  EXPECT_THAT(refusal_of(one_layer, request),
+              AllOf(HasSubstr("no strategy is legal"), HasSubstr("Give fewer devices"),
+                    testing::Not(HasSubstr("--keep"))));
+  // The rules of nodes hold for the machine's, which --nodes would change.
+  EXPECT_THAT(
+      refusal_of(billions_39,
+                 {.devices = 512, .batch = 1536, .kept = parse_kept({"tensor=8,pipeline=3"})}),
+      HasSubstr("384 and 576 devices on nodes of 8"));
+}
+
+TEST(PlanReport, ComparesTimesWithTheRangeOnlyIfItRanksByTime) {
+  const Machine machine = vtrain::machine();
+  const PlannedGpt model(billions_1, machine);
+  const auto report_by = [&](Goal goal) {
+    const PlanRequest request{.devices = 8, .batch = 64, .goal = goal};
+    const PlanResult result = find_plans(model, machine, request);
+    return plan_report({model, machine, request, result}, 100);
+  };
+  EXPECT_THAT(report_by(Goal::Time), HasSubstr("differ by less than the range"));
+  EXPECT_THAT(report_by(Goal::Memory), testing::Not(HasSubstr("differ by less than the range")));
+}
+
+TEST(PlanReport, NamesTheMultiplesThatItTried) {
+  const Machine machine = vtrain::machine();
+  const PlannedGpt model(billions_1, machine);
+  const PlanRequest request{.devices = 2, .batch = 2, .memory = 1};
+  PlanResult result = find_plans(model, machine, request);
+  const auto report = [&] { return plan_report({model, machine, request, result}, 200); };
+  EXPECT_THAT(report(),
+              HasSubstr("no multiple up to 16 times these fits, nor 24, 32, 48, 64 times"));
+  result.least_devices = 26;
+  EXPECT_THAT(report(), HasSubstr("26 (the first multiple of 2 on which one fits)"));
+  result.least_devices = 64;
+  EXPECT_THAT(report(), HasSubstr("64 (the first of 24, 32, 48, 64 times 2 on which one fits; no "
+                                  "multiple up to 16 times does)"));
 }
 
 }  // namespace

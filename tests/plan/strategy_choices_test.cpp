@@ -241,5 +241,12 @@ TEST(PartialRecomputation, IsRefusedWhereItIsNoPart) {
     EXPECT_TRUE(strategy.recompute != BlockRecompute::None || strategy.recompute_layers == 0);
 }
 
+TEST(StrategyChoices, NameGPipeOnOneStageToo) {
+  const std::string text_of_1f1b = to_string(Strategy{});
+  EXPECT_EQ(text_of_1f1b, "tensor 1 · pipeline 1 · data 1 · micro-batch 1 · recompute none");
+  EXPECT_EQ(to_string(Strategy{.schedule = "gpipe"}), text_of_1f1b + " · gpipe");
+  EXPECT_LT(first_ledger({}).total(), first_ledger({.schedule = "gpipe"}).total());
+}
+
 }  // namespace
 }  // namespace trestle::plan

@@ -17,7 +17,8 @@ constexpr double number_bytes = 4;
 Bytes whole_bytes_of(double bytes) { return std::llround(std::min(bytes, 1e14)); }
 
 double product_flops_per_second(const Machine& machine) {
-  return machine.transformer.matrix_efficiency.value * machine.peak.value;
+  const Figure& peak = machine.peak_fp32 ? *machine.peak_fp32 : machine.peak;
+  return machine.transformer.matrix_efficiency.value * peak.value;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +14,8 @@
 namespace trestle::plan {
 
 // A list of layers by formulas on a machine, in fp32. Stages are cut by plan/balance.h: the fastest
-// cut that fits, or the fastest one if none fits. Replicas reduce their gradients after the last
+// cut that fits into Machine::memory, or the fastest one if none fits. PlanRequest::memory changes
+// no cut: give the limit to the machine too. Replicas reduce their gradients after the last
 // backward. Recomputation repeats the forwards of all micro-batches but the last (torchgpipe's
 // "except_last").
 //
@@ -38,29 +40,33 @@ class PlannedLayers : public PlannedModel {
   double flops(std::int64_t batch) const override;
   std::string flops_formula() const override { return "3 B times the FLOPs of a forward"; }
   std::string sources(const Machine& machine) const override;
-  std::vector<std::string> schedules() const override { return {"gpipe", "1f1b"}; }
   std::vector<BlockRecompute> recomputations() const override {
     return {BlockRecompute::None, BlockRecompute::All};
   }
+  std::vector<Precision> precisions() const override { return {Precision::Fp32}; }
 
-  // Layers are not split over tensor ranks, and data ranks do not shard.
+  // A strategy has stages of whole layers in fp32, replicas, GPipe or 1f1b, and recomputation of
+  // all layers or none. Everything else is a broken rule.
   std::vector<BrokenRule> broken_rules(const Strategy& strategy) const override;
   std::vector<Ledger> ledgers(const Strategy& strategy, std::int64_t micro_batches) const override;
   StrategyCosts costs(const Strategy& strategy, std::int64_t micro_batches) const override;
+  StrategyCosts costs_without_table(const Strategy& strategy,
+                                    std::int64_t micro_batches) const override;
 
   // The number of layers of each stage.
   std::vector<int> cut_of(const Strategy& strategy, std::int64_t micro_batches) const;
 
  private:
-  const LayerProfile& profile_for(int micro_batch) const;
+  // Strategies with one size of micro-batches share it.
+  struct Sized;
+  Sized& sized(int micro_batch) const;
+  const CutCosts& cut_costs(const Strategy& strategy, std::int64_t micro_batches) const;
 
   LayerList list_;
   Machine machine_;
   Options options_;
-  mutable std::map<int, LayerProfile> profiles_;     // by micro-batch
-  mutable std::map<int, std::vector<int>> fastest_;  // by stages
-  mutable std::map<std::string, std::vector<int>> cuts_;
-  mutable std::map<std::string, schedule::Schedule> tables_;
+  mutable std::map<int, std::shared_ptr<Sized>> sized_;  // by micro-batch
+  mutable std::map<int, std::vector<int>> fastest_;      // by stages
 };
 
 }  // namespace trestle::plan

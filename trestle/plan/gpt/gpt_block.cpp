@@ -57,15 +57,26 @@ double table_parameters(const GptModel& model, int tensor) {
   return static_cast<double>(rows * model.hidden);
 }
 
+double split_bytes_of_token(const GptModel& model, BlockRecompute recompute) {
+  const auto h = static_cast<double>(model.hidden), f = static_cast<double>(model.inner());
+  const double kv =
+      h / static_cast<double>(model.heads) * static_cast<double>(model.heads_of_keys());
+  return 4 * h + 4 * (recompute == BlockRecompute::None ? h : kv) + 4 * f;
+}
+
 double activation_bytes(const GptModel& model, const LayerSplit& split) {
   if (model.flash)  // the formula is one of whole rows: a row's bytes times their number
     return split.micro_batch *
            static_cast<double>(total_of(kept_by_block(block_sizes(model), settings_of(split))));
-  return published_activation_bytes(form_of(split), {.tokens = static_cast<double>(model.sequence),
-                                                     .batch = split.micro_batch,
-                                                     .width = static_cast<double>(model.hidden),
-                                                     .heads = static_cast<double>(model.heads),
-                                                     .tensor = static_cast<double>(split.tensor)});
+  const PublishedSizes sizes{.tokens = static_cast<double>(model.sequence),
+                             .batch = split.micro_batch,
+                             .width = static_cast<double>(model.hidden),
+                             .heads = static_cast<double>(model.heads),
+                             .tensor = static_cast<double>(split.tensor)};
+  const double published = published_activation_bytes(form_of(split), sizes);
+  if (split.recompute == BlockRecompute::All) return published;  // its input alone
+  const double more = split_bytes_of_token(model, split.recompute) - 24 * sizes.width;
+  return published + sizes.tokens * sizes.batch * more / sizes.tensor;
 }
 
 }  // namespace trestle::plan

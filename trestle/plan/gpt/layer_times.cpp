@@ -45,7 +45,8 @@ double products_of(const GptModel& model) {
 double bytes_of_token(const GptModel& model, LayerSplit split, const Sizes& n) {
   split.recompute = BlockRecompute::None;
   if (model.flash) return activation_bytes(model, split) / (n.s * n.b * n.h);
-  return split.sequence_parallel ? 34 / n.t : 10 + 24 / n.t;
+  const double split_bytes = split_bytes_of_token(model, split.recompute) / n.h;
+  return split.sequence_parallel ? (10 + split_bytes) / n.t : 10 + split_bytes / n.t;
 }
 
 const KnownBlock* known_block(const GptModel& model, const LayerSplit& split,

@@ -33,7 +33,8 @@ struct PassSeconds {
 // A third of the compute is the forward's, as are two of the all-reduces. Whole blocks that are
 // recomputed repeat the forward in the backward. Selective recomputation repeats the two products
 // of attention and a third of its reads and writes of scores. On token shards the bytes are
-// 34 / t s b h, and gathers and scatters move the bytes of the all-reduces.
+// 34 / t s b h, and gathers and scatters move the bytes of the all-reduces. For other widths than
+// those of published GPT, 24 is 8 + 4 f / h, and 34 is 10 more than that.
 //
 // Models other than published GPT have the FLOPs of their own matrices (gpt_model.h); those like
 // Llama have 27 products. With flash attention scores take no time, and the bytes of

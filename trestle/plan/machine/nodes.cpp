@@ -10,8 +10,11 @@
 namespace trestle::plan {
 
 Machine on_nodes(Machine machine, int devices, int nodes) {
+  if (devices < 1 || nodes < 1)
+    throw UsageError(text(counted(devices, "device"), " on ", counted(nodes, "node")),
+                     {.hint = "Give numbers from 1."});
   const auto legal = [&](int count) {
-    return count >= 1 && devices % count == 0 && devices / count <= machine.devices_per_node;
+    return devices % count == 0 && devices / count <= machine.devices_per_node;
   };
   if (legal(nodes)) {
     machine.devices_per_node = devices / nodes;
@@ -25,7 +28,7 @@ Machine on_nodes(Machine machine, int devices, int nodes) {
       near.push_back(text(above));
       break;
     }
-  const bool divides = nodes >= 1 && devices % nodes == 0;
+  const bool divides = devices % nodes == 0;
   throw UsageError(divides ? text(devices / nodes, " devices in each of ", counted(nodes, "node"),
                                   " are more than the ", machine.devices_per_node, " of a node of ",
                                   machine.name)

@@ -183,7 +183,16 @@ std::string TomlProblems::words(const toml::table& table, const char* key,
 
 std::string quoted_toml(const std::string& words) {
   std::ostringstream out;
-  out << toml::value<std::string>(words);
+  const toml::value<std::string> value(words);
+  // toml++ writes a text of several lines as it is. A reader drops a first line break, and three
+  // quotes in the text end it.
+  using Flags = toml::format_flags;
+  if (words.find('\n') != std::string::npos)
+    out << toml::toml_formatter(
+        value, toml::toml_formatter::default_flags &
+                   ~(Flags::allow_multi_line_strings | Flags::allow_literal_strings));
+  else
+    out << value;
   return out.str();
 }
 

@@ -116,6 +116,7 @@ std::vector<UsualWay> usual_ways(int devices) {
 
 BestPlan find_best_plan(const PlannedModel& model, const Machine& machine,
                         const PlanRequest& request, DeviceUse use) {
+  check(request);
   BestPlan best;
   std::vector<Plan> others;
   bool found = false;
@@ -123,6 +124,7 @@ BestPlan find_best_plan(const PlannedModel& model, const Machine& machine,
   for (const int devices : numbers_of_devices(request, use)) {
     PlanRequest own = request;
     own.devices = devices;
+    own.all_devices = true;  // fewer devices have a search of their own
     own.top = std::max(request.top, 2);
     // Degrees that are kept need all of the devices.
     if (devices != request.devices && !has_legal_strategy(model, own)) continue;

@@ -5,10 +5,28 @@
 #include <vector>
 
 #include "trestle/base/counted.h"
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/plan/search/search.h"
 
 namespace trestle::plan {
+
+void check(const PlanRequest& request) {
+  if (request.devices < 1 || request.batch < 1 || request.top < 1)
+    throw UsageError(text("a plan for ", request.devices, " devices, a batch of ", request.batch,
+                          " and the best ", request.top),
+                     {.hint = "Give numbers from 1."});
+  if (request.devices > most_devices || request.batch > most_examples)
+    throw UsageError(
+        text("a plan for ", request.devices, " devices and a batch of ", request.batch),
+        {.hint =
+             text("Give at most ", most_devices, " devices and ", most_examples, " examples.")});
+  if (!(request.memory >= 0))
+    throw UsageError(text("a plan for ", request.memory, " bytes of memory of a device"),
+                     {.hint = "Give a number from 1, or 0 for the machine's memory."});
+  check(request.kept);
+}
+
 namespace {
 
 std::vector<int> divisors_of(std::int64_t number) {
@@ -48,7 +66,9 @@ class Listing {
 
   Listing(const PlannedModel& model, const PlanRequest& request, std::vector<RuleCount>* rules,
           Until until = Until::All)
-      : model_(model), request_(completed(request)), rules_(rules), until_(until) {}
+      : model_(model), request_(completed(request)), rules_(rules), until_(until) {
+    check(request);
+  }
 
   std::vector<Strategy> run() {
     const Kept& kept = request_.kept;
@@ -94,12 +114,7 @@ class Listing {
                        " data ranks of ", request_.devices, " devices, not ", *request_.kept.data));
     if (pipeline > model_.layers())
       return refuse("layers", text(pipeline, " stages are more than ", model_.layers(), " layers"));
-    bool good = true;
-    for (const BrokenRule& broken : model_.broken_rules(strategy)) {
-      refuse(broken.rule, broken.why);
-      good = false;
-    }
-    if (!good) return;
+    if (!legal_by_model(strategy)) return;
     if (request_.batch % strategy.data != 0)
       return refuse("batch", text("a batch of ", request_.batch, " does not divide over ",
                                   strategy.data, " data ranks"));
@@ -113,7 +128,7 @@ class Listing {
       else if (share / size * pipeline > most_cells)
         refuse("table", text(pipeline, " stages of ", share / size, " micro-batches are more than ",
                              most_cells, " cells of a table"));
-      else
+      else if (passes(model_.rules_of_micro_batch(strategy)))
         add_variants(strategy);
     }
   }
@@ -127,9 +142,12 @@ class Listing {
       }
       Strategy strategy = degrees;
       strategy.level = level;
+      if (level > 0 && !legal_by_model(strategy)) continue;
       for (const int rows : kept_or(kept.replicate, divisors_of(degrees.data))) {
         if (!legal_rows(strategy, rows)) continue;
         strategy.replicate = rows;
+        strategy.offload = false;
+        if (rows > 1 && !legal_by_model(strategy)) continue;
         for (const bool offload : kept_or(kept.offload, {false, true})) {
           strategy.offload = offload;
           if (offload && !legal_offload(strategy)) continue;
@@ -146,13 +164,21 @@ class Listing {
     const std::vector<std::string> schedules = kept_or(kept.schedule, model_.schedules());
     strategy.chunks = kept.chunks.value_or(1);
     for (const std::string& schedule : schedules) {
-      if (strategy.pipeline == 1 && schedule != schedules.front()) continue;  // the same
+      // On one stage all take the same time. The first that a model has is the one to take there.
+      if (strategy.pipeline == 1 && schedule != schedules.front()) continue;
       strategy.schedule = schedule;
+      strategy.precision = Precision::Own;
+      strategy.recompute = BlockRecompute::None;
+      strategy.sequence_parallel = false;
       if (!legal_chunks(strategy, schedule, strategy.chunks, n)) continue;
+      const bool may_have_rules = strategy.chunks > 1 || kept.schedule;
+      if (may_have_rules && !legal_by_model(strategy)) continue;
       for (const Precision precision : precisions()) {
         strategy.precision = precision;
+        strategy.recompute = BlockRecompute::None;
+        strategy.sequence_parallel = false;
         if (precision != Precision::Own && !legal_by_model(strategy)) continue;
-        for (const BlockRecompute recompute : kept_or(kept.recompute, model_.recomputations()))
+        for (const BlockRecompute recompute : recomputations(strategy))
           for (const bool shards : kept_or(kept.sequence_parallel, {false, true})) {
             strategy.recompute = recompute;
             strategy.sequence_parallel = shards;
@@ -181,6 +207,19 @@ class Listing {
         }
         legal_.push_back(partial);
       }
+  }
+
+  // Those to list for `strategy`, which has everything before them. The model may say why it has
+  // none of a kind.
+  std::vector<BlockRecompute> recomputations(Strategy strategy) {
+    const std::vector<BlockRecompute> all = model_.recomputations();
+    const auto& kept = request_.kept.recompute;
+    if (!kept) return all;
+    if (std::find(all.begin(), all.end(), *kept) != all.end()) return {*kept};
+    strategy.recompute = *kept;
+    if (legal_by_model(strategy))
+      refuse("recompute", text("the model has no recomputation '", to_string(*kept), "'"));
+    return {};
   }
 
   // The precisions to list. Numbers change with the precision: the model's own unless others are
@@ -244,8 +283,9 @@ class Listing {
     return legal_by_model(strategy);
   }
 
-  bool legal_by_model(const Strategy& strategy) {
-    const auto broken = model_.broken_rules(strategy);
+  bool legal_by_model(const Strategy& strategy) { return passes(model_.broken_rules(strategy)); }
+
+  bool passes(const std::vector<BrokenRule>& broken) {
     for (const BrokenRule& rule : broken) refuse(rule.rule, rule.why);
     return broken.empty();
   }

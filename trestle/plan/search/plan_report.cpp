@@ -110,9 +110,15 @@ void add_best(const ReportOf& report, int columns, std::ostringstream& out) {
   if (report.result.best.size() < 2) return;
   const Plan& second = report.result.best[1];
   out << wrapped(text("2 lost: ", why_lost(report, second, best), "."), columns, 2) << "\n";
+  // The range is one of times: plans that are ranked by something else have no such sentence.
+  if (report.request.goal != Goal::Time) return;
   int within = 0;
-  for (const Plan& plan : report.result.best)
-    if (plan.step.seconds <= most_seconds(best.step.seconds, report.machine)) ++within;
+  for (const Plan& plan : report.result.best) {
+    if (plan.step.seconds < least_seconds(best.step.seconds, report.machine) ||
+        plan.step.seconds > most_seconds(best.step.seconds, report.machine))
+      break;
+    ++within;
+  }
   if (within > 1)
     out << wrapped(text("The first ", within,
                         " differ by less than the range of a prediction: "
@@ -151,6 +157,22 @@ void add_missing(const ReportOf& report, int columns, std::ostringstream& out) {
     add_too_large(large, report.result.available, columns, out);
 }
 
+// Whether something fits on a multiple of the devices. Large multiples are not all tried.
+std::string least_devices_text(const ReportOf& report) {
+  std::vector<int> all, some;  // tried without a gap from 2 on, and the rest
+  for (const int multiple : multiples_tried(report.model))
+    (multiple == std::ssize(all) + 2 ? all : some).push_back(multiple);
+  const int devices = report.request.devices;
+  const std::optional<int> least = report.result.least_devices;
+  if (!least)
+    return text("no multiple up to ", all.back(), " times these fits",
+                some.empty() ? std::string() : text(", nor ", join(some, ", "), " times"));
+  if (*least / devices <= all.back())
+    return text(*least, " (the first multiple of ", devices, " on which one fits)");
+  return text(*least, " (the first of ", join(some, ", "), " times ", devices,
+              " on which one fits; no multiple up to ", all.back(), " times does)");
+}
+
 void add_nothing_fits(const ReportOf& report, int columns, std::ostringstream& out) {
   const PlanResult& result = report.result;
   out << wrapped(text("None of ", counted(result.listed, "legal strategy", "legal strategies"),
@@ -165,11 +187,7 @@ void add_nothing_fits(const ReportOf& report, int columns, std::ostringstream& o
                 columns, 2)
       << "\n"
       << folded("  its bytes: " + ledger_text(least.worst), columns, 4) << "\n";
-  out << (result.least_devices
-              ? text("least devices: ", *result.least_devices, " (the first multiple of ",
-                     report.request.devices, " on which one fits)\n")
-              : text("least devices: no multiple up to ", most_multiple(report.model),
-                     " times these fits\n"));
+  out << "least devices: " << least_devices_text(report) << "\n";
 }
 
 Json strategy_json(const PlannedModel& model, const Strategy& strategy) {

@@ -68,12 +68,21 @@ class PlannedModel {
 
   // The model's own rules that the strategy breaks. search.h has those that hold for any model. A
   // search calls it with the degrees alone, and again with each choice that may have rules of its
-  // own: token shards, offload, another precision, partial recomputation.
+  // own: a level, rows of shards, offload, a schedule that is kept, chunks, another precision,
+  // token shards, partial recomputation.
   virtual std::vector<BrokenRule> broken_rules(const Strategy& strategy) const = 0;
+  // The same for the size of a micro-batch alone, of a strategy with degrees and micro-batch.
+  virtual std::vector<BrokenRule> rules_of_micro_batch(const Strategy&) const { return {}; }
   // One for each stage, in order. The strategy is legal.
   virtual std::vector<Ledger> ledgers(const Strategy& strategy,
                                       std::int64_t micro_batches) const = 0;
   virtual StrategyCosts costs(const Strategy& strategy, std::int64_t micro_batches) const = 0;
+  // The same, perhaps without StrategyCosts::table. A search calls it for the bound of every
+  // strategy that fits, and costs() for those that it simulates.
+  virtual StrategyCosts costs_without_table(const Strategy& strategy,
+                                            std::int64_t micro_batches) const {
+    return costs(strategy, micro_batches);
+  }
 
   // One for each stage: the bytes that its ranks send. Nothing if the model does not know them.
   virtual std::vector<LinkBytes> sent(const Strategy&, std::int64_t /*micro_batches*/) const {

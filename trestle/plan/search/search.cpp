@@ -48,8 +48,10 @@ auto family_of(const Strategy& strategy) {
 }
 
 // FLOP/s of products in the strategy's precision.
-double peak_of(const Machine& machine, const Strategy& strategy) {
-  const bool fp32 = strategy.precision == Precision::Fp32 && machine.peak_fp32;
+double peak_of(const PlannedModel& model, const Machine& machine, const Strategy& strategy) {
+  const Precision precision =
+      strategy.precision == Precision::Own ? model.precisions().front() : strategy.precision;
+  const bool fp32 = precision == Precision::Fp32 && machine.peak_fp32;
   return fp32 ? machine.peak_fp32->value : machine.peak.value;
 }
 
@@ -59,8 +61,9 @@ std::string degrees_of(const PlanRequest& request) {
               request.batch, kept.empty() ? "" : " with " + kept);
 }
 
-// "504 and 528": the numbers nearest to `number` that are good, one on each side.
-std::string nearest_good(std::int64_t number, const std::function<bool(std::int64_t)>& good) {
+// The numbers nearest to `number` that are good, one on each side.
+std::vector<std::int64_t> nearest_good(std::int64_t number,
+                                       const std::function<bool(std::int64_t)>& good) {
   constexpr std::int64_t most_tries = 2048;
   std::vector<std::int64_t> found;
   for (const int way : {-1, 1})
@@ -69,7 +72,7 @@ std::string nearest_good(std::int64_t number, const std::function<bool(std::int6
         found.push_back(other);
         break;
       }
-  return join(found, " and ");
+  return found;
 }
 
 class StrategySearch {
@@ -90,10 +93,7 @@ class StrategySearch {
 
  private:
   void check() const {
-    if (request_.devices < 1 || request_.batch < 1 || request_.top < 1)
-      throw UsageError(text("a plan for ", request_.devices, " devices, a batch of ",
-                            request_.batch, " and the best ", request_.top),
-                       {.hint = "Give numbers from 1."});
+    plan::check(request_);
     if (request_.goal == Goal::Money && !machine_.price_per_hour)
       throw UsageError(text("machine '", machine_.name, "' has no price"),
                        {.hint = "Add [price] per_hour = { value = 2.0, is = \"assumed\", from = "
@@ -102,7 +102,7 @@ class StrategySearch {
 
   void list() {
     std::vector<Strategy> legal = legal_strategies(model_, request_, &result_.rules);
-    if (request_.goal == Goal::Money && !request_.kept.data) {
+    if (request_.goal == Goal::Money && !request_.kept.data && !request_.all_devices) {
       PlanRequest fewer = request_;
       while (fewer.devices % 2 == 0) {
         fewer.devices /= 2;
@@ -127,8 +127,9 @@ class StrategySearch {
   double bound_of(const Candidate& candidate) const {
     const Strategy& strategy = candidate.strategy;
     constexpr double rounding = 1e-9;  // the simulator adds in another order
-    return (1 - rounding) * least_step_seconds(candidate.micro_batches, strategy.chunks,
-                                               model_.costs(strategy, candidate.micro_batches));
+    return (1 - rounding) *
+           least_step_seconds(candidate.micro_batches, strategy.chunks,
+                              model_.costs_without_table(strategy, candidate.micro_batches));
   }
 
   [[noreturn]] void refuse() const {
@@ -137,21 +138,34 @@ class StrategySearch {
     std::vector<std::string> hints;
     PlanRequest other = request_;
     if (model_.measures()) other.tensor_divides = request_.devices;
-    const std::string devices = nearest_good(request_.devices, [&](std::int64_t count) {
+    const auto devices = nearest_good(request_.devices, [&](std::int64_t count) {
+      if (count > most_devices) return false;
       other.devices = static_cast<int>(count);
       return has_legal_strategy(model_, other);
     });
     other.devices = request_.devices;
-    const std::string batches = nearest_good(request_.batch, [&](std::int64_t count) {
+    const auto batches = nearest_good(request_.batch, [&](std::int64_t count) {
+      if (count > most_examples) return false;
       other.batch = count;
       return has_legal_strategy(model_, other);
     });
-    if (!devices.empty()) hints.push_back(text(devices, " devices"));
-    if (!batches.empty()) hints.push_back(text("batches of ", batches));
+    if (!devices.empty())
+      hints.push_back(text(join(devices, " and "), " devices", on_nodes_of(devices.back())));
+    if (!batches.empty()) hints.push_back(text("batches of ", join(batches, " and ")));
+    const std::string kept = to_string(request_.kept);
     throw UsageError(
         text("no strategy is legal for ", degrees_of(request_), "\n", join(reasons, "\n")),
-        {.hint = hints.empty() ? "Leave out one of the degrees in --keep."
-                               : text("Nearest that have one: ", join(hints, "; "), ".")});
+        {.hint = !hints.empty() ? text("Nearest that have one: ", join(hints, "; "), ".")
+                 : kept.empty() ? "Give fewer devices, or a batch that they divide."
+                                : "Leave out one of the degrees in --keep."});
+  }
+
+  // The rules of nodes were asked with nodes of this size, which depends on their number.
+  std::string on_nodes_of(std::int64_t devices) const {
+    if (std::max<std::int64_t>(devices, request_.devices) <= machine_.devices_per_node ||
+        machine_.devices_per_node == 1)
+      return {};
+    return text(" on nodes of ", machine_.devices_per_node);
   }
 
   double price_of_second(const Strategy& strategy) const {
@@ -191,7 +205,7 @@ class StrategySearch {
       if (sent.total() > plan.sent.total()) plan.sent = sent;
     plan.samples_per_second = static_cast<double>(request_.batch) / plan.step.seconds;
     plan.headroom = result_.available - candidate.worst.total();
-    if (const double peak = peak_of(machine_, strategy); peak > 0)
+    if (const double peak = peak_of(model_, machine_, strategy); peak > 0)
       plan.mfu = model_.flops(request_.batch) / (plan.step.seconds * strategy.devices() * peak);
     plan.money = plan.step.seconds * price_of_second(strategy);
     return plan;
@@ -308,11 +322,10 @@ class StrategySearch {
 
   std::optional<int> devices_that_fit() const {
     PlanRequest more = request_;
-    more.kept.data.reset();
     if (model_.measures()) more.tensor_divides = request_.devices;
-    for (const int factor : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}) {
+    for (const int factor : multiples_tried(model_)) {
+      if (request_.devices > most_devices / factor) break;
       more.devices = request_.devices * factor;
-      if (more.devices > most_devices || factor > most_multiple(model_)) break;
       for (const Strategy& strategy : legal_strategies(model_, more, nullptr)) {
         const Ledger worst = model_.worst_ledger(strategy, micro_batches_of(strategy, more.batch));
         if (worst.total() <= result_.available) return more.devices;
@@ -320,8 +333,6 @@ class StrategySearch {
     }
     return std::nullopt;
   }
-
-  static constexpr int most_devices = 1 << 20;
 
   const PlannedModel& model_;
   const Machine& machine_;
@@ -339,7 +350,13 @@ Goal parse_goal(std::string_view word) { return choose("goal", word, goal_words)
 
 std::string_view to_string(Goal goal) { return goal_words[static_cast<std::size_t>(goal)].name; }
 
-int most_multiple(const PlannedModel& model) { return model.measures() ? 8 : 64; }
+std::vector<int> multiples_tried(const PlannedModel& model) {
+  std::vector<int> multiples;
+  for (int multiple = 2; multiple <= (model.measures() ? 8 : 16); ++multiple)
+    multiples.push_back(multiple);
+  if (!model.measures()) multiples.insert(multiples.end(), {24, 32, 48, 64});
+  return multiples;
+}
 
 PlanResult find_plans(const PlannedModel& model, const Machine& machine,
                       const PlanRequest& request) {

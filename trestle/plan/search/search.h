@@ -21,7 +21,9 @@ namespace trestle::plan {
 enum class Goal {
   Time,    // the fastest step
   Memory,  // the smallest peak, then the fastest step
-  Money,   // the cheapest step, also on a half, a quarter, ... of the devices
+  // The cheapest step. It is also searched on a half, a quarter, ... of the devices, unless `data`
+  // is kept or PlanRequest::all_devices is set.
+  Money,
 };
 // Throws UsageError for any word but "time", "memory" and "money".
 Goal parse_goal(std::string_view word);
@@ -41,8 +43,10 @@ struct PlanRequest {
   std::int64_t batch = 1;  // examples of a step
   Goal goal = Goal::Time;
   Kept kept = {};
-  int top = 5;        // the number of plans, from the best
-  double memory = 0;  // bytes of a device that a plan may use; 0 = the machine's
+  int top = 5;  // the number of plans, from the best
+  // Bytes of a device that a plan may use. 0 = not given: those of the machine's memory.
+  double memory = 0;
+  bool all_devices = false;  // Goal::Money too: only plans that use all devices
   // Simulates every strategy that fits, whatever its bound is. For tests.
   bool simulate_all = false;
   // Only numbers of tensor ranks that divide this, unless one is kept; 0 = all.
@@ -106,7 +110,7 @@ struct PlanResult {
   // fastest first by their bounds. A family has the same degrees above 1 and the same level.
   std::vector<TooLarge> too_large = {};
   // If nothing fits: the strategy that needs the least memory, its time if it fitted, and the least
-  // multiple of the devices on which something fits.
+  // of multiples_tried() times the devices on which something fits.
   std::optional<TooLarge> least_memory = {};
   StepPrediction least_memory_step = {};
   std::optional<int> least_devices = {};
@@ -122,17 +126,25 @@ struct PlanResult {
 
 // Throws UsageError if no strategy is legal, as with degrees that contradict each other: the rules
 // that reject them, and the nearest numbers of devices and examples that have one. Throws it also
-// for numbers below 1, and for Goal::Money without a price.
+// as check(), and for Goal::Money without a price.
 PlanResult find_plans(const PlannedModel& model, const Machine& machine,
                       const PlanRequest& request);
 
+inline constexpr int most_devices = 1 << 20;
+inline constexpr std::int64_t most_examples = std::int64_t{1} << 30;  // of a step
+
+// Throws UsageError for fewer than 1 or more than most_devices, for fewer than 1 or more than
+// most_examples, for a number of plans below 1, for negative memory and for what is kept (check()
+// of strategy.h).
+void check(const PlanRequest& request);
+
 // The legal strategies of a request, in a fixed order. `rules` counts the strategies that are not;
-// a rule of two degrees counts once for all that have both. nullptr = no counts.
+// a rule of two degrees counts once for all that have both. nullptr = no counts. Throws as check().
 std::vector<Strategy> legal_strategies(const PlannedModel& model, const PlanRequest& request,
                                        std::vector<RuleCount>* rules);
-// The largest multiple of the devices on which the search tries whether something fits: 64, or 8 of
-// a model that measures.
-int most_multiple(const PlannedModel& model);
+// The multiples of the devices on which the search tries whether something fits: 2 to 16, 24, 32,
+// 48 and 64, or 2 to 8 with a model that measures.
+std::vector<int> multiples_tried(const PlannedModel& model);
 bool has_legal_strategy(const PlannedModel& model, const PlanRequest& request);
 
 }  // namespace trestle::plan

@@ -75,11 +75,15 @@ int number_of_key(const std::string& key, const std::string& value, int least) {
   return number;
 }
 
+void check_level(int level) {
+  if (level > 3)
+    throw UsageError(text("--keep level=", level, ": the levels of ZeRO are 0, 1, 2 and 3"));
+}
+
 void set_kept(Kept* kept, const std::string& key, const std::string& value) {
   for (const NumberKey& number : number_keys())
     if (key == number.name) kept->*number.member = number_of_key(key, value, number.least);
-  if (kept->level > 3)
-    throw UsageError(text("--keep level=", value, ": the levels of ZeRO are 0, 1, 2 and 3"));
+  if (kept->level) check_level(*kept->level);
   for (const SwitchKey& flag : switch_keys()) {
     if (key != flag.name) continue;
     if (value != "yes" && value != "no")
@@ -133,7 +137,9 @@ std::string to_string(const Strategy& strategy) {
     words.back() += text(" in the first ", counted(strategy.recompute_layers, "block"));
   if (strategy.recompute_stages > 0)
     words.back() += text(" in the first ", counted(strategy.recompute_stages, "stage"));
-  if (strategy.pipeline > 1) words.push_back(strategy.schedule);
+  // On one stage 1f1b holds one micro-batch, and gpipe holds all.
+  if (strategy.pipeline > 1 || strategy.schedule != Strategy().schedule)
+    words.push_back(strategy.schedule);
   if (strategy.chunks > 1) words.push_back(text("interleaved in ", strategy.chunks));
   if (strategy.sequence_parallel) words.emplace_back("token shards");
   if (strategy.precision != Precision::Own) words.emplace_back(to_string(strategy.precision));
@@ -164,6 +170,13 @@ Kept parse_kept(const std::vector<std::string>& words) {
   return kept;
 }
 
+void check(const Kept& kept) {
+  for (const NumberKey& key : number_keys())
+    if (const auto& number = kept.*key.member) number_of_key(key.name, text(*number), key.least);
+  if (kept.level) check_level(*kept.level);
+  if (kept.schedule) choose("schedule", *kept.schedule, schedule::known_schedules());
+}
+
 bool describes_run(const Kept& kept) {
   return kept.tensor && (kept.pipeline || kept.data) && kept.micro_batch && kept.recompute;
 }
@@ -182,8 +195,10 @@ std::string to_string(const Kept& kept) {
   for (const SwitchKey& flag : switch_keys())
     if (kept.*flag.member)
       words.push_back(text(flag.name, "=", *(kept.*flag.member) ? "yes" : "no"));
-  if (kept.any_precision) words.emplace_back("precision=any");
-  if (kept.precision) words.push_back(text("precision=", to_string(*kept.precision)));
+  if (kept.precision)
+    words.push_back(text("precision=", to_string(*kept.precision)));
+  else if (kept.any_precision)
+    words.emplace_back("precision=any");
   return join(words, ",");
 }
 

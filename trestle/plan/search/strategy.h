@@ -78,6 +78,9 @@ struct Kept {
 Kept parse_kept(const std::vector<std::string>& words);
 std::string to_string(const Kept& kept);
 
+// Throws UsageError for a number that parse_kept() would refuse, and for an unknown schedule.
+void check(const Kept& kept);
+
 // Whether it names tensor, micro_batch, recompute, and pipeline or data. It then describes one run:
 // what it leaves out has the values of Strategy(), and is not searched.
 bool describes_run(const Kept& kept);
