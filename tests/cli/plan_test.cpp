@@ -110,6 +110,58 @@ TEST_F(PlanVerb, RecipesOnSeveralNodes) {
   EXPECT_THAT(read_file(folder_ / "out.toml"), HasSubstr("ranks_per_host = 1"));
 }
 
+// What the command line leaves open is the recipe's [plan].
+TEST_F(PlanVerb, TakesTheRecipesPlanSection) {
+  const std::string recipe = read_file(TRESTLE_SOURCE_DIR "/recipes/two_linears.toml");
+  write_file(folder_ / "own.toml",
+             recipe + "\n[plan]\ndevice_count = 2\ngoal = \"memory\"\nkeep = [\"data=2\"]\n");
+  const auto planned = [](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"plan", "own.toml", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Finished done = run(all);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return nlohmann::json::parse(done.out);
+  };
+  EXPECT_EQ(planned({})["plans"][0]["strategy"]["data"], 2);
+  EXPECT_EQ(planned({"--keep", "pipeline=2"})["plans"][0]["strategy"]["pipeline"], 2);
+  write_file(folder_ / "zero.toml", recipe + "\n[plan]\nmemory = \"0\"\n");
+  EXPECT_THAT(run({"plan", "zero.toml", "--devices", "2"}).err,
+              HasSubstr("a device needs at least one byte"));
+  EXPECT_THAT(run(words(billions_39, {"--devices", "8", "--batch", "8", "--memory", "0B"})).err,
+              HasSubstr("--memory 0B: a device needs at least one byte"));
+}
+
+// A plan that does not exist is not written, run or drawn.
+TEST_F(PlanVerb, WithoutAPlanNothingIsWrittenOrRun) {
+  const std::string recipe = TRESTLE_SOURCE_DIR "/recipes/two_linears.toml";
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--out", "out.toml"}, {"--verify", "1"}, {"--svg", "out.svg"}}) {
+    std::vector<std::string> all = {"plan", recipe, "--devices", "2", "--memory", "100B", "--json"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Finished done = run(all);
+    EXPECT_EQ(done.code, 2);
+    EXPECT_NE((done.out + done.err).find("no strategy fits"), std::string::npos);
+    EXPECT_EQ(done.out.find("\"plans\""), std::string::npos);
+  }
+  EXPECT_THAT(run({"plan", recipe, "--ranks", "threads"}).err,
+              HasSubstr("--ranks has no effect without --verify"));
+}
+
+// Batch norms of one value have no statistics: such micro-batches are no plan, and others are.
+TEST_F(PlanVerb, MicroBatchesThatANetRefusesAreNotLegal) {
+  const Finished done = run({"plan", TRESTLE_SOURCE_DIR "/recipes/resnet18_mnist.toml", "--devices",
+                             "2", "--keep", "data=2,level=0,recompute=none", "--json"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto json = nlohmann::json::parse(done.out);
+  EXPECT_GT(json["plans"][0]["strategy"]["micro_batch"], 1);
+}
+
+TEST_F(PlanVerb, OnlyTransformersRecomputeTheirAttentions) {
+  const Finished done = run({"plan", TRESTLE_SOURCE_DIR "/recipes/two_linears.toml", "--devices",
+                             "2", "--keep", "recompute=selective"});
+  EXPECT_THAT(done.out + done.err, HasSubstr("only a transformer has attentions to recompute"));
+}
+
 TEST_F(PlanVerb, RefusesWhatCannotBe) {
   const auto refusal = [](const std::vector<std::string>& more) {
     const Finished done = run(words(billions_39, more));

@@ -1,4 +1,9 @@
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/files/is_checkpoint.h"
@@ -58,7 +63,13 @@ void need_folder_for(const fs::path& file, const std::string& flag) {
   if (fs::is_directory(file))
     throw UsageError(text(flag, " ", file.string(), ": is a folder, not a file"));
   const fs::path folder = file.parent_path();
-  if (folder.empty() || fs::is_directory(folder)) return;
+  if (folder.empty() || fs::is_directory(folder)) {
+    const fs::path writes_into = folder.empty() ? fs::path(".") : folder;
+    if (::access(writes_into.c_str(), W_OK) == 0) return;
+    const std::string reason = std::strerror(errno);
+    throw UsageError(text(flag, " ", file.string(), ": cannot write into its folder: ", reason),
+                     {.hint = "Give a file in a folder that you may write to."});
+  }
   throw UsageError(text(flag, " ", file.string(), ": there is no folder '", folder.string(), "'"),
                    {.hint = text("Create it first: mkdir -p ", folder.string())});
 }

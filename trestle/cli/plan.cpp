@@ -14,13 +14,14 @@
 #include "trestle/cli/planned_sizes.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/plan/machine/nodes.h"
+#include "trestle/plan/search/memory_limit.h"
 
 namespace trestle::cli {
 
 namespace {
 
 struct PlanArguments {
-  std::string recipe, goal = "time", memory, out;
+  std::string recipe, goal, memory, out;
   std::string gpt, llama, model, unet, resnet101;  // a model by its sizes
   MachineArgument machine;
   std::vector<std::string> keep;
@@ -31,13 +32,14 @@ struct PlanArguments {
 };
 
 plan::PlanRequest request_of(const PlanArguments& arguments) {
-  plan::PlanRequest request{.devices = static_cast<int>(arguments.devices),
-                            .batch = arguments.batch,
-                            .goal = plan::parse_goal(arguments.goal),
-                            .kept = plan::parse_kept(arguments.keep),
-                            .top = static_cast<int>(arguments.top)};
+  plan::PlanRequest request{
+      .devices = static_cast<int>(arguments.devices),
+      .batch = arguments.batch,
+      .goal = plan::parse_goal(arguments.goal.empty() ? "time" : arguments.goal),
+      .kept = plan::parse_kept(arguments.keep),
+      .top = static_cast<int>(arguments.top)};
   if (!arguments.memory.empty())
-    request.memory = static_cast<double>(parse_bytes(arguments.memory));
+    request.memory = plan::parse_memory_limit(arguments.memory, "--memory");
   if (!arguments.output.html.empty()) request.map = plan::MapRequest();
   return request;
 }
@@ -64,11 +66,12 @@ int plan_by_sizes(const PlanArguments& arguments, const std::string& flag,
   MachineArgument named = arguments.machine;
   if (named.name.empty()) named.name = "a100-8-per-node";
   plan::Machine machine = read_planned_machine(named);
+  const plan::PlanRequest request = request_of(arguments);
+  if (request.memory > 0) machine.memory.value = request.memory;  // cuts keep within it
   if (arguments.nodes > 0)
     machine = plan::on_nodes(std::move(machine), static_cast<int>(arguments.devices),
                              static_cast<int>(arguments.nodes));
   const auto model = model_by_sizes(flag.substr(2), sizes, machine);
-  const plan::PlanRequest request = request_of(arguments);
   const plan::PlanResult result = plan::find_plans(*model, machine, request);
   print_plan({*model, machine, request, result}, arguments.output);
   return 0;
@@ -101,13 +104,16 @@ int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOpti
   if (!arguments.machine.name.empty()) machine = read_planned_machine(arguments.machine);
   if (!arguments.residuals.empty()) need_file(arguments.residuals, "--residuals");
   if (arguments.verify.plans == 0)
-    refuse_without_effect(verb, {"--rounds", "--steps", "--save-residuals"}, "without --verify");
+    refuse_without_effect(verb, {"--rounds", "--steps", "--ranks", "--save-residuals"},
+                          "without --verify");
   if (!arguments.verify.save_residuals.empty())
     need_folder_for(arguments.verify.save_residuals, "--save-residuals");
   VerifyArguments verify = arguments.verify;
   verify.threads = arguments.ranks == "threads";
   return plan_recipe({.recipe = arguments.recipe,
                       .request = request_of(arguments),
+                      .keep_is_given = !arguments.keep.empty(),
+                      .goal_is_given = !arguments.goal.empty(),
                       .machine = std::move(machine),
                       .machine_file = arguments.machine.name,
                       .out = arguments.out,

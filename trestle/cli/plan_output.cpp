@@ -25,6 +25,9 @@ namespace {
 
 const plan::Plan& plan_number(const plan::PlanResult& result, std::int64_t number,
                               const std::string& flag) {
+  if (result.best.empty())
+    throw UsageError(text(flag, ": no strategy fits, so there is no plan to show"),
+                     {.hint = "Give more devices or memory."});
   if (number > std::ssize(result.best))
     throw UsageError(text(flag, ": there is no plan ", number, ", only ",
                           counted(std::ssize(result.best), "plan")),
@@ -52,6 +55,8 @@ void print_plan(const plan::ReportOf& report, const PlanOutput& output) {
   const plan::PlanResult& result = report.result;
   if (output.explain > 0)
     (void)plan_number(result, output.explain, "--explain");  // before any output
+  if (!output.svg.empty())
+    (void)plan_number(result, std::max<std::int64_t>(output.explain, 1), "--svg");
   const int columns = columns_for_text(STDOUT_FILENO);
   if (output.json)
     std::cout << plan::plan_json(report) << "\n";

@@ -10,9 +10,12 @@
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/device/threads.h"
 #include "trestle/plan/machine/nodes.h"
+#include "trestle/plan/search/memory_limit.h"
+#include "trestle/plan/search/plan_report.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/planner/host_times.h"
 #include "trestle/train/planner/planned_recipe.h"
@@ -52,9 +55,7 @@ std::string ranks_of(const plan::Strategy& strategy, bool threads) {
 
 void write_best(const RecipePlanArguments& arguments, const train::PlannedRecipe& model,
                 const plan::PlanResult& result) {
-  if (result.best.empty())
-    throw UsageError(text("--out ", arguments.out, ": no strategy fits, so nothing was written"),
-                     {.hint = "Give more devices or memory."});
+  train::refuse_replacing({arguments.out}, arguments.output.overwrite, "--out");
   const plan::Strategy& best = result.best.front().strategy;
   write_file(arguments.out, recipe::to_toml(model.recipe_of(best)));
   if (arguments.output.json) return;
@@ -87,6 +88,30 @@ int shared_cores(const RecipePlanArguments& arguments, const Device& device) {
   return arguments.cores > 0 ? static_cast<int>(arguments.cores) : core_count();
 }
 
+// What the command line leaves open is the recipe's [plan].
+void take_plan_section(const RecipePlanArguments& arguments, const recipe::Recipe::Plan& section,
+                       plan::PlanRequest* request) {
+  if (!arguments.goal_is_given) request->goal = plan::parse_goal(section.goal);
+  if (!arguments.keep_is_given) request->kept = plan::parse_kept(section.keep);
+  if (request->memory == 0 && !section.memory.empty())
+    request->memory = plan::parse_memory_limit(section.memory, "'memory' in [plan]");
+  if (request->devices == 0) request->devices = static_cast<int>(section.device_count);
+}
+
+// Nothing can be written or run where no strategy fits. The report says why nothing fits; JSON of
+// one command is one object.
+void check_found(const RecipePlanArguments& arguments, const plan::ReportOf& report) {
+  if (!report.result.best.empty()) return;
+  const auto refuse = [&](const std::string& flag, const char* what) {
+    if (!arguments.output.json)
+      std::cout << plan::plan_report(report, columns_for_text(STDOUT_FILENO));
+    throw UsageError(text(flag, ": no strategy fits, so nothing was ", what),
+                     {.hint = "Give more devices or memory."});
+  };
+  if (!arguments.out.empty()) refuse("--out " + arguments.out, "written");
+  if (arguments.verify.plans > 0) refuse("--verify", "run");
+}
+
 // Puts the devices on the nodes that --nodes gives, joined by the recipe's link or by the file's.
 void set_nodes(const RecipePlanArguments& arguments, int devices, plan::Machine* machine,
                recipe::Recipe* recipe) {
@@ -117,6 +142,7 @@ int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options)
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   plan::PlanRequest request = arguments.request;
   request.top = std::max(request.top, static_cast<int>(arguments.verify.plans));
+  take_plan_section(arguments, recipe.plan, &request);
   const plan::Residual here = named_here(recipe);
   check_residuals_to_save(arguments.verify, here);
   if (request.batch > 0) recipe.train.batch = request.batch;
@@ -135,7 +161,7 @@ int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options)
   const int on_node = request.devices / std::max(1, arguments.nodes);
   const train::HostTimes times =
       file ? train::host_times_of(*file, recipe, {on_node, cores}, arguments.machine_file)
-           : train::measure_host_times(recipe, std::min(on_node, 8), cores);
+           : train::measure_host_times(recipe, on_node, cores);
   const train::PlannedRecipe model(
       recipe, hooks,
       {.device = device,
@@ -149,6 +175,7 @@ int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options)
        }});
   request.batch = model.batch();
   const plan::PlanResult result = plan::find_plans(model, machine, request);
+  check_found(arguments, {model, machine, request, result});
   print_plan({model, machine, request, result}, arguments.output);
   if (!arguments.out.empty()) write_best(arguments, model, result);
   if (arguments.verify.plans == 0 || result.best.empty()) return 0;

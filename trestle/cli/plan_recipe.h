@@ -17,6 +17,8 @@ struct RecipePlanArguments {
   std::string recipe;
   // Its devices and batch are 0 for those of the recipe.
   plan::PlanRequest request = {};
+  // Otherwise those of the recipe's [plan] count; so do its memory and number of devices.
+  bool keep_is_given = false, goal_is_given = false;
   // A file whose messages and optimizers count; nothing: they are measured here.
   std::optional<plan::Machine> machine = {};
   std::string machine_file = {};

@@ -10,6 +10,7 @@
 #include "trestle/base/units.h"
 #include "trestle/device/threads.h"
 #include "trestle/plan/search/best_plan.h"
+#include "trestle/plan/search/memory_limit.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/planner/host_times.h"
 #include "trestle/train/planner/planned_recipe.h"
@@ -39,7 +40,7 @@ plan::PlanRequest request_of(const recipe::Recipe& recipe, int devices) {
                             .goal = plan::parse_goal(recipe.plan.goal),
                             .kept = plan::parse_kept(recipe.plan.keep)};
   if (!recipe.plan.memory.empty())
-    request.memory = static_cast<double>(parse_bytes(recipe.plan.memory));
+    request.memory = plan::parse_memory_limit(recipe.plan.memory, "'memory' in [plan] (--memory)");
   return request;
 }
 
@@ -94,13 +95,12 @@ ChosenPlan choose_alone(const recipe::Recipe& recipe, const TrainHooks& hooks,
   if (!device.torch.is_cuda()) install_planned_devices(recipe, count);
   // Ranks that this process starts share its cores. The cores of a launcher's ranks are unknown.
   const int cores = device.torch.is_cuda() || times ? 0 : core_count();
-  const PlannedRecipe model(
-      without_plan(recipe), hooks,
-      {.device = device,
-       .count = count,
-       .times = times ? *times : measure_host_times(recipe, std::min(count, 8), cores),
-       .cores = cores,
-       .says = options.says});
+  const PlannedRecipe model(without_plan(recipe), hooks,
+                            {.device = device,
+                             .count = count,
+                             .times = times ? *times : measure_host_times(recipe, count, cores),
+                             .cores = cores,
+                             .says = options.says});
   request.batch = model.batch();
   const plan::Machine machine = machine_of_device(device);
   const plan::BestPlan best = plan::find_best_plan(

@@ -171,7 +171,9 @@ std::string words_of_host_times(const plan::Machine& machine, const HostTimes& t
       machine.measured_on ? text(", measured on ", machine.measured_on->date) : std::string(), ".");
 }
 
-HostTimes measure_host_times(const recipe::Recipe& recipe, int ranks, int cores) {
+HostTimes measure_host_times(const recipe::Recipe& recipe, int planned_ranks, int cores) {
+  constexpr int most_timed_ranks = 8;
+  const int ranks = std::min(planned_ranks, most_timed_ranks);
   HostTimes times;
   if (cores > 0) {
     times.cores = cores;
@@ -190,12 +192,9 @@ HostTimes measure_host_times(const recipe::Recipe& recipe, int ranks, int cores)
 }
 
 HostTimes measure_host_times(const recipe::Recipe& recipe, const RunRanks& ranks) {
-  constexpr int most_threads_of_ranks = 8;
   if (ranks.alone()) return measure_host_times(recipe, 1, 0);
   if (planned_devices(recipe.devices.use).at(0).torch.is_cuda())
-    return ranks.reports()
-               ? measure_host_times(recipe, std::min(ranks.size(), most_threads_of_ranks), 0)
-               : HostTimes();
+    return ranks.reports() ? measure_host_times(recipe, ranks.size(), 0) : HostTimes();
   HostTimes times;
   times.optimizer_seconds_per_byte = optimizer_seconds_per_byte(recipe);
   const MessageCost own = time_messages(ranks.group(), at::kCPU, measured_bytes);

@@ -10,10 +10,10 @@
 namespace trestle::train {
 
 // Measures what messages between ranks of this machine and the recipe's optimizer take, in about a
-// second: `ranks` ranks that are threads add up small and large tensors on the CPU, and the
-// optimizer steps 4 MiB of parameters. One rank alone has no messages. `cores` > 0: the ranks share
-// this number of cores. Messages of more ranks than cores are then divided by what they share, and
-// the slowdown is that of one layer on all cores at once.
+// second: `ranks` ranks, but at most 8, that are threads add up small and large tensors on the CPU,
+// and the optimizer steps 4 MiB of parameters. One rank alone has no messages. `cores` > 0: the
+// ranks share this number of cores. Messages of more ranks than cores are then divided by what they
+// share, and the slowdown is that of one layer on all cores at once.
 HostTimes measure_host_times(const recipe::Recipe& recipe, int ranks, int cores = 0);
 
 struct CountedRanks {

@@ -155,22 +155,24 @@ const PlannedRecipe::Variant& PlannedRecipe::plain() const {
                  recipe_.devices.threads > 0 ? static_cast<int>(recipe_.devices.threads) : threads);
 }
 
-const PlannedRecipe::Cut& PlannedRecipe::cut_of(const Strategy& strategy) const {
-  const auto [found, is_new] = cuts_.try_emplace(to_string(strategy));
-  Cut& cut = found->second;
-  if (!is_new) return cut;
-  cut.recipe = with_strategy(strategy);
+const LayerCosts& PlannedRecipe::layer_costs_of(const Strategy& strategy) const {
+  const recipe::Recipe recipe = with_strategy(strategy);
   const int threads = threads_of(strategy);
-  const std::string key = text(key_of(cut.recipe), " ", largest_micro_batch_of(cut.recipe), " of ",
-                               micro_batches_of(cut.recipe), " on ", threads);
-  auto known = costs_.find(key);
-  if (known == costs_.end()) {
-    const DeviceThreads scope(device_to_measure_on(cut.recipe, {devices_.device}), threads);
-    known =
-        costs_.emplace(key, variant(strategy, threads).layers->costs(cut.recipe, {devices_.device}))
-            .first;
-  }
-  cut.costs = known->second;
+  const std::string key = text(key_of(recipe), " ", largest_micro_batch_of(recipe), " of ",
+                               micro_batches_of(recipe), " on ", threads);
+  const auto known = costs_.find(key);
+  if (known != costs_.end()) return known->second;
+  const DeviceThreads scope(device_to_measure_on(recipe, {devices_.device}), threads);
+  return costs_.emplace(key, variant(strategy, threads).layers->costs(recipe, {devices_.device}))
+      .first->second;
+}
+
+const PlannedRecipe::Cut& PlannedRecipe::cut_of(const Strategy& strategy) const {
+  const std::string key = to_string(strategy);
+  if (const auto known = cuts_.find(key); known != cuts_.end()) return known->second;
+  Cut cut;
+  cut.recipe = with_strategy(strategy);
+  cut.costs = layer_costs_of(strategy);
   // Each stage has a device of its own.
   cut.costs.devices.clear();
   for (int stage = 0; stage < strategy.pipeline; ++stage)
@@ -184,7 +186,7 @@ const PlannedRecipe::Cut& PlannedRecipe::cut_of(const Strategy& strategy) const 
   }
   cut.step =
       step_on_paper(cut.recipe, cut.costs, cut.balance, hooks_.user_parts, times_of(strategy));
-  return cut;
+  return cuts_.emplace(key, std::move(cut)).first->second;
 }
 
 std::string PlannedRecipe::name() const { return recipe_.model.name; }
@@ -251,6 +253,8 @@ std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) co
   if (strategy.chunks > 1) return {{"interleaved", "trestle runs no interleaved schedule"}};
   if (strategy.recompute_layers > 0)
     return {{"recompute", "a recipe recomputes whole stages: give recompute_stages"}};
+  if (strategy.recompute == BlockRecompute::Selective && !is_transformer(recipe_))
+    return {{"recompute", "only a transformer has attentions to recompute"}};
   if (strategy.recompute_stages > 0 && is_transformer(recipe_))
     return {{"recompute", "a transformer's recipe recomputes its blocks in every stage"}};
   if (strategy.offload && devices_.device.torch.is_cpu())
@@ -266,6 +270,24 @@ std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) co
   if (found.layers == nullptr)
     return {{strategy.precision == Precision::Own ? "tensor" : "precision", found.refusal}};
   return {};
+}
+
+// A batch norm needs more than one value of each channel.
+std::vector<BrokenRule> PlannedRecipe::rules_of_micro_batch(const Strategy& strategy) const {
+  if (strategy.micro_batch > 1) return {};
+  const recipe::Recipe recipe = with_strategy({.tensor = strategy.tensor});
+  const int threads = threads_of(strategy);
+  const auto [found, is_new] = refused_examples_.try_emplace(text(key_of(recipe), " ", threads));
+  if (is_new) {
+    const DeviceThreads scope(device_to_measure_on(recipe, {devices_.device}), threads);
+    try {
+      variant(strategy, threads).layers->costs(recipe, {devices_.device});
+    } catch (const UsageError& error) {
+      found->second = error.what();
+    }
+  }
+  if (found->second.empty()) return {};
+  return {{"micro_batch", found->second}};
 }
 
 std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy, std::int64_t) const {

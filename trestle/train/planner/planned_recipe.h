@@ -65,6 +65,7 @@ class PlannedRecipe final : public plan::PlannedModel {
   bool measures() const override { return true; }
   std::vector<plan::Precision> precisions() const override;
   std::vector<plan::BrokenRule> broken_rules(const plan::Strategy& strategy) const override;
+  std::vector<plan::BrokenRule> rules_of_micro_batch(const plan::Strategy& strategy) const override;
   // The bytes beyond parameters, gradients and the optimizer's state stand under activations.
   std::vector<plan::Ledger> ledgers(const plan::Strategy& strategy,
                                     std::int64_t micro_batches) const override;
@@ -90,6 +91,7 @@ class PlannedRecipe final : public plan::PlannedModel {
   HostTimes times_of(const plan::Strategy& strategy) const;
   const Variant& variant(const plan::Strategy& strategy, int threads) const;
   const Variant& plain() const;  // on one rank, as wide as a rank of all devices
+  const LayerCosts& layer_costs_of(const plan::Strategy& strategy) const;
   const Cut& cut_of(const plan::Strategy& strategy) const;
 
   recipe::Recipe recipe_;
@@ -99,6 +101,8 @@ class PlannedRecipe final : public plan::PlannedModel {
   // By the strategy. The search needs its bytes, and then its costs once or twice.
   mutable std::map<std::string, Cut> cuts_;
   mutable std::map<std::string, LayerCosts> costs_;  // of a micro-batch of a variant
+  // By the variant: why it does not take a micro-batch of one example; empty = it does.
+  mutable std::map<std::string, std::string> refused_examples_;
 };
 
 }  // namespace trestle::train
