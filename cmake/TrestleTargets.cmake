@@ -167,15 +167,16 @@ function(trestle_add_precompiled_headers)
 endfunction()
 
 # trestle_add_test(<name> LABEL core|torch|ranks|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...]
-#                  [TIMEOUT seconds] [SEPARATE suites] [SLOW suites])
+#                  [TIMEOUT seconds] [SEPARATE suites] [SLOW suites] [NOT_SANITIZED suites])
 # One GoogleTest program; every suite in it becomes one ctest entry with a time-out (TrestleDiscoverTests.cmake). Each test
 # of a suite in SEPARATE has a process of its own, because it changes its process for good. The suites in SLOW have the
 # label slow: `run_tests --quick` leaves them out. The target trestle_tests builds
 # all programs. A build without torch leaves out the tests of the folders that it lacks. In a build with sanitizers the
 # label is "sanitize", and of the tests that use torch only those named in TRESTLE_SANITIZED_TESTS ("all" for all) are
-# built: libtorch makes such builds slow.
+# built: libtorch makes such builds slow. The suites in NOT_SANITIZED have the label slow there: they measure time or memory,
+# or compute for minutes with sanitizers.
 function(trestle_add_test name)
-  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;FOLDERS;PACKAGES;SEPARATE;SLOW" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;FOLDERS;PACKAGES;SEPARATE;SLOW;NOT_SANITIZED" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -192,7 +193,7 @@ function(trestle_add_test name)
       return()
     endif()
     set(ARG_LABEL sanitize)
-    set(ARG_SLOW "")
+    set(ARG_SLOW "${ARG_NOT_SANITIZED}")
     math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
   endif()
   add_executable(${name} ${ARG_SOURCES})
