@@ -110,7 +110,7 @@ TEST_F(PlanVerb, RecipesOnSeveralNodes) {
   EXPECT_THAT(read_file(folder_ / "out.toml"), HasSubstr("ranks_per_host = 1"));
 }
 
-// What the command line leaves open is the recipe's [plan].
+// The recipe's [plan] gives what the command line leaves open.
 TEST_F(PlanVerb, TakesTheRecipesPlanSection) {
   const std::string recipe = read_file(TRESTLE_SOURCE_DIR "/recipes/two_linears.toml");
   write_file(folder_ / "own.toml",

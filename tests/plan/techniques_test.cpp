@@ -177,7 +177,7 @@ TEST_F(Techniques, DataParallelCopiesWeightsThatDoNotFit) {
               0.02 * reduction);
 }
 
-TEST_F(Techniques, OfLayersByFormulasSayTheirRules) {
+TEST_F(Techniques, LayersByFormulasSayTheirRules) {
   request_ = {.devices = 8, .batch = 64};
   const PlannedLayers unet(parse_unet(""), machine_);
   const auto all = compare_techniques(unet, machine_, request_);

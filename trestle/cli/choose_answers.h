@@ -22,8 +22,9 @@ DeviceCount parse_device_count(const std::string& words);
 // The examples of a step. Throws UsageError for anything but a whole number from 1 to 2^20.
 std::int64_t parse_batch_answer(const std::string& words);
 
-// Changes the link between nodes to "25Gbit/s,10us". Without a latency the machine's stays. What is
-// equal to the machine's link, as it is printed, changes nothing. Throws UsageError for other text.
+// Changes the link between nodes to "25Gbit/s,10us". Without a latency the machine's stays. Text
+// that is equal to the machine's link, as it is printed, changes nothing. Throws UsageError for
+// other text.
 void set_link_between(plan::Machine* machine, const std::string& words);
 
 // The link of a recipe's ranks for "--devices": that of --links, or that of the recipe, or nothing

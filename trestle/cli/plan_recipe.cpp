@@ -88,7 +88,7 @@ int shared_cores(const RecipePlanArguments& arguments, const Device& device) {
   return arguments.cores > 0 ? static_cast<int>(arguments.cores) : core_count();
 }
 
-// What the command line leaves open is the recipe's [plan].
+// The recipe's [plan] gives what the command line leaves open.
 void take_plan_section(const RecipePlanArguments& arguments, const recipe::Recipe::Plan& section,
                        plan::PlanRequest* request) {
   if (!arguments.goal_is_given) request->goal = plan::parse_goal(section.goal);

@@ -129,8 +129,8 @@ void add_broadcast(const PlannedModel& model, std::int64_t batch, TechniqueRow* 
   plan.money /= slower;
 }
 
-// Whether the row's strategy neither takes longer nor needs less than without recomputation: a model
-// that keeps the last micro-batch of a stage recomputes nothing if that is the only one.
+// Whether the row's strategy neither takes longer nor needs less than without recomputation: a
+// model that keeps the last micro-batch of a stage recomputes nothing if that is the only one.
 bool recomputes_nothing(const PlannedModel& model, const Machine& machine, PlanRequest request,
                         const TechniqueRow& row) {
   const Strategy& strategy = row.plan ? row.plan->strategy : row.too_large->strategy;

@@ -212,7 +212,7 @@ class Listing {
   // Those to list for `strategy`, which has everything before them. The model may say why it has
   // none of a kind.
   std::vector<BlockRecompute> recomputations(Strategy strategy) {
-    const std::vector<BlockRecompute> all = model_.recomputations();
+    std::vector<BlockRecompute> all = model_.recomputations();
     const auto& kept = request_.kept.recompute;
     if (!kept) return all;
     if (std::find(all.begin(), all.end(), *kept) != all.end()) return {*kept};
