@@ -355,7 +355,7 @@ TEST(Search, LeastDevicesAreTheFirstMultipleThatFits) {
     ++checked;
   }
   EXPECT_GT(checked, 1);
-  // What is kept is kept: more devices have more data ranks.
+  // Kept choices stay: more devices have more data ranks.
   request.memory = 0;
   request.kept = parse_kept({"tensor=8,pipeline=1,data=1"});
   EXPECT_FALSE(plans(billions_175, request).least_devices);

@@ -144,7 +144,7 @@ TEST_F(Techniques, BestOfAllMayUseFewerDevices) {
   EXPECT_EQ(nlohmann::json::parse(techniques_json(report))["best"]["devices"], 1);
 }
 
-// A number of devices that no strategy can use leaves the others.
+// A number of devices that no strategy can use leaves the other rows.
 TEST_F(Techniques, BestOfAllNeedsNoStrategyOfAllDevices) {
   gpt_.layers = 4;
   const auto all = rows(7, 8);
