@@ -174,6 +174,8 @@ TEST_F(ChooseVerb, RefusesWhatIsNoAnswer) {
   EXPECT_THAT(
       refusal({"choose", "gpt2", "--devices", "1x16", "--machine", machine("a100-8-per-node")}),
       HasSubstr("16 devices in each of 1 node are more than the 8"));
+  EXPECT_THAT(refusal({"choose", "gpt2", "--memory", "0"}),
+              HasSubstr("--memory 0: a device needs at least one byte"));
   EXPECT_THAT(refusal({"choose", "gpt2", "--for-other-machine"}),
               HasSubstr("--for-other-machine has no effect without --machine"));
   write_recipe("linked", "[train]", "[train]");

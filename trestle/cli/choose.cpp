@@ -16,6 +16,7 @@
 #include "trestle/cli/questions.h"
 #include "trestle/cli/verbs.h"
 #include "trestle/plan/machine/nodes.h"
+#include "trestle/plan/search/memory_limit.h"
 #include "trestle/simulate/link.h"
 
 namespace trestle::cli {
@@ -176,7 +177,7 @@ int perform_choose(const Verb& verb, const ChooseArguments& arguments, const Run
     refuse_without_effect(verb, {"--for-other-machine"}, "without --machine");
   // Wrong words before the first question.
   const double memory =
-      arguments.memory.empty() ? 0 : static_cast<double>(parse_bytes(arguments.memory));
+      arguments.memory.empty() ? 0 : plan::parse_memory_limit(arguments.memory, "--memory");
   if (!arguments.devices.empty()) (void)parse_device_count(arguments.devices);
   if (!arguments.links.empty()) (void)simulate::parse_link(arguments.links);
   ModelAnswer model;
