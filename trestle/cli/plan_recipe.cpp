@@ -175,10 +175,11 @@ int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options)
        }});
   request.batch = model.batch();
   const plan::PlanResult result = plan::find_plans(model, machine, request);
-  check_found(arguments, {model, machine, request, result});
-  print_plan({model, machine, request, result}, arguments.output);
+  const plan::ReportOf report{model, machine, request, result};
+  check_found(arguments, report);
+  print_plan(report, arguments.output);
   if (!arguments.out.empty()) write_best(arguments, model, result);
-  if (arguments.verify.plans == 0 || result.best.empty()) return 0;
+  if (arguments.verify.plans == 0) return 0;
   return verify_and_print(runnable(arguments, model, result), arguments.verify, machine, here,
                           arguments.output.json);
 }

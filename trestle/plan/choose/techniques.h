@@ -45,8 +45,8 @@ std::vector<TechniqueRow> compare_techniques(const PlannedModel& model, const Ma
 
 // The best of all techniques and of all their combinations.
 struct BestOfAll {
-  PlanRequest request = {};  // of the plan's number of devices
-  PlanResult result = {};    // of that request; if nothing fits: of the most devices
+  PlanRequest request = {};  // its devices are those that the plan uses
+  PlanResult result = {};    // answers that request; if nothing fits, it has the most devices
 };
 
 // The fastest plan of find_plans() on all devices, on a half of them, a quarter and so on, and on

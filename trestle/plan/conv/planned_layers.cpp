@@ -49,7 +49,7 @@ class RunBytes {
   struct Run {
     double once = -1;   // whatever the micro-batches are; below 0 = not known yet
     double kept = 0;    // by the graph of a micro-batch
-    double inputs = 0;  // of a micro-batch
+    double inputs = 0;  // a micro-batch brings
   };
 
   const Run& run_of(int first, int last) {
@@ -91,7 +91,7 @@ std::optional<std::vector<int>> fastest_cut_that_fits(
   // behind[i]: the slowest of the stages after this one, if they have the layers from i on.
   std::vector<double> behind(before.size(), never);
   behind.back() = 0;
-  std::vector<std::vector<int>> ends;  // of the last stages, the last one first
+  std::vector<std::vector<int>> ends;  // [stage, the last one first][its first layer]
   for (int stage = stages - 1; stage >= 0; --stage) {
     std::vector<double> best(before.size(), never);
     std::vector<int>& end_of = ends.emplace_back(before.size(), 0);

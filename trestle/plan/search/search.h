@@ -21,7 +21,7 @@ namespace trestle::plan {
 enum class Goal {
   Time,    // the fastest step
   Memory,  // the smallest peak, then the fastest step
-  // The cheapest step. It is also searched on a half, a quarter, ... of the devices, unless `data`
+  // The cheapest step. The search also tries a half, a quarter, ... of the devices, unless `data`
   // is kept or PlanRequest::all_devices is set.
   Money,
 };
@@ -131,7 +131,7 @@ PlanResult find_plans(const PlannedModel& model, const Machine& machine,
                       const PlanRequest& request);
 
 inline constexpr int most_devices = 1 << 20;
-inline constexpr std::int64_t most_examples = std::int64_t{1} << 30;  // of a step
+inline constexpr std::int64_t most_examples = std::int64_t{1} << 30;  // a step has no more
 
 // Throws UsageError for fewer than 1 or more than most_devices, for fewer than 1 or more than
 // most_examples, for a number of plans below 1, for negative memory and for what is kept (check()
