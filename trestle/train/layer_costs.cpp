@@ -244,18 +244,17 @@ static void size_stages(const recipe::Recipe& recipe, const LayerCosts& costs,
   for (std::size_t s = 0; s < sized->stages.size(); ++s) {
     std::vector<LayerBytes> layers;
     // Without copies of tied parameters, which have no optimizer state.
-    Bytes trained = 0, frozen = 0;
+    StageParameters bytes;
     for (int i = 0; i < balance.at(s); ++i, ++layer) {
       const auto& one = costs.profile.layers.at(layer);
-      trained += one.trained();
-      frozen += one.frozen;
+      bytes.trained += one.trained();
+      bytes.frozen += one.frozen;
+      bytes.largest = std::max(bytes.largest, costs.largest.at(layer));
       if (one.parameters > 0) layers.push_back({.name = one.name, .bytes = one.parameters});
     }
-    auto& cost = sized->stages[s];
-    size_sharded_state(
-        recipe,
-        {.trained = trained, .largest_unit = largest_unit(recipe.mesh, layers), .frozen = frozen},
-        costs.sizes.optimizer_states, costs.sizes.micro_batches, &cost);
+    bytes.largest_unit = largest_unit(recipe.mesh, layers);
+    size_sharded_state(recipe, bytes, costs.sizes.optimizer_states, costs.sizes.micro_batches,
+                       &sized->stages[s]);
   }
 }
 
@@ -283,7 +282,7 @@ plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& cost
   if (is_on_cpu(costs) || !stages_apart(recipe.mesh))
     cut.costs.concurrency = simulate::Concurrency::OneThread;
   size_stages(recipe, costs, balance, &cut.costs);
-  cut.costs.gradients_at_start = recipe.train.accumulate > 1 || recipe.mesh.parts() > 1;
+  cut.costs.gradients_at_start = recipe.train.accumulate > 1;
   return cut;
 }
 

@@ -38,8 +38,35 @@ bool belongs_to(const std::string& layer, const std::string& name) {
   return layer == name || layer.starts_with(name + ".");
 }
 
-// Parameters and state are shards. While a unit's backward runs, it and the next one are gathered,
-// and its gradients exist twice: as the backward made them, and in the buffer of the reduction.
+// The memory of a stage's gradients on one rank, beside those that its backwards make.
+struct GradientBytes {
+  Bytes buckets = 0;    // flat buffers that the first step allocates and later ones keep
+  Bytes reduced = 0;    // the rank's own shard, as it grows while a backward frees its graph
+  Bytes own = 0;        // the shard of zeros that stands for the gradients of earlier backwards
+  Bytes in_flight = 0;  // buffers of the reductions that have begun, and of the one that fills
+  Bytes in_flight_of_last = 0;  // the same where earlier backwards left gradients that it frees
+};
+
+// The last backward of a step moves each gradient to its bucket. Earlier backwards of the step keep
+// theirs apart until then. Gradients that stay from batch to batch are all there from the start.
+void add_gradients(const recipe::Recipe& recipe, const GradientBytes& bytes, Bytes trained,
+                   int micro_batches, simulate::StageCost* cost) {
+  if (recipe.train.accumulate > 1) {
+    cost->gradients += bytes.buckets + bytes.reduced + bytes.in_flight;
+    return;
+  }
+  cost->persistent += bytes.buckets;
+  if (micro_batches > 1) {
+    cost->gradients += bytes.own + bytes.in_flight_of_last;
+    return;
+  }
+  cost->gradients = std::max<Bytes>(0, cost->gradients - trained) + bytes.reduced;
+  cost->transient_backward += bytes.in_flight + std::max<Bytes>(0, bytes.reduced - cost->saved);
+  cost->transient_first_backward = cost->transient_backward;
+}
+
+// Parameters and state are shards. While a unit runs, it and the next one are gathered. Its
+// gradients exist twice: as the backward made them, and in the buffer of the reduction.
 void size_units(const recipe::Recipe& recipe, const StageParameters& stage, int states,
                 int micro_batches, simulate::StageCost* cost) {
   const Bytes trained = stage.trained;
@@ -47,14 +74,16 @@ void size_units(const recipe::Recipe& recipe, const StageParameters& stage, int 
   const bool keeps = reshard_ranks(recipe.mesh) == 1;
   const Bytes frozen_shard = (stage.frozen + recipe.mesh.shard - 1) / recipe.mesh.shard;
   const Bytes unit = std::min(trained + stage.frozen, stage.largest_unit);
+  const Bytes unit_gradients = std::min(trained, unit);
   cost->persistent -= (1 + states) * (trained - shard) + stage.frozen - frozen_shard;
-  cost->gradients +=
-      shard + 2 * std::min(trained, unit) + (keeps ? trained + stage.frozen : 2 * unit);
-  // Only the last backward of a step reduces and frees gradients.
-  if (micro_batches == 1 && recipe.train.accumulate == 1) cost->gradients -= trained;
-  if (!recipe.mesh.offload) return;
-  cost->persistent -= (1 + states) * shard + frozen_shard;
-  cost->gradients -= shard;
+  cost->persistent += keeps ? trained + stage.frozen : 2 * unit;
+  if (recipe.mesh.offload) cost->persistent -= (1 + states) * shard + frozen_shard;
+  add_gradients(recipe,
+                {.reduced = recipe.mesh.offload ? 0 : shard,
+                 .own = recipe.mesh.offload ? 0 : shard,
+                 .in_flight = 2 * unit_gradients,
+                 .in_flight_of_last = unit_gradients},
+                trained, micro_batches, cost);
 }
 
 }  // namespace
@@ -151,19 +180,14 @@ Bytes largest_unit(const recipe::Recipe::Mesh& mesh, const std::vector<LayerByte
   return largest;
 }
 
-// Each rank accumulates a step's gradients unsharded until its last backward. They are then reduced
-// bucket by bucket in flat buffers, and each rank copies its shard out of them.
 void size_sharded_state(const recipe::Recipe& recipe, const StageParameters& stage, int states,
                         int micro_batches, simulate::StageCost* cost) {
   const Bytes trained = stage.trained;
   if (recipe.mesh.parts() == 1) return;
   if (!is_sharded(recipe.mesh)) {
-    // Gradients of the step's earlier batches, and those of its earlier micro-batches, are kept
-    // apart from the buckets. A single backward fills the buckets directly; one is on its way.
-    const bool one_backward = micro_batches == 1 && recipe.train.accumulate == 1;
-    cost->gradients += one_backward ? std::min(trained, bucket_of(recipe.mesh, trained))
-                                    : (recipe.train.accumulate > 1 ? 2 : 1) * trained;
-    return;
+    // Gradients of the step's earlier batches stay apart from the buckets too.
+    const Bytes earlier = recipe.train.accumulate > 1 ? trained : 0;
+    return add_gradients(recipe, {.buckets = trained + earlier}, trained, micro_batches, cost);
   }
   cost->norm /= static_cast<double>(recipe.mesh.shard);
   cost->step /= static_cast<double>(recipe.mesh.shard);
@@ -173,19 +197,39 @@ void size_sharded_state(const recipe::Recipe& recipe, const StageParameters& sta
   const Bytes shard = (trained + recipe.mesh.shard - 1) / recipe.mesh.shard;
   cost->persistent -= states * (recipe.mesh.offload ? trained : trained - shard);
   if (level == "parameters") cost->persistent += shard;  // beside the unsharded ones
-  const Bytes in_flight = 3 * bucket_of(recipe.mesh, trained);
-  const Bytes flat = level == "gradients" ? std::min(trained, in_flight) : trained;
-  cost->gradients += flat + 3 * shard;  // the reduced, the accumulated and the unflattened shard
+  // Two reductions are on their way while a third bucket fills (ReductionQueue::bound_in_flight).
+  // Their results are shards.
+  const Bytes bucket = std::min(trained, std::max(stage.largest, bucket_of(recipe.mesh, trained)));
+  const Bytes results = 2 * bucket / recipe.mesh.shard;
+  if (level == "optimizer_state")
+    return add_gradients(
+        recipe,
+        {.buckets = trained, .own = shard, .in_flight = results, .in_flight_of_last = results},
+        trained, micro_batches, cost);
+  add_gradients(recipe,
+                {.reduced = shard,
+                 .own = shard,
+                 .in_flight = std::min(trained, 3 * bucket),
+                 .in_flight_of_last = bucket + results},
+                trained, micro_batches, cost);
 }
 
 OptimizerStepBytes bytes_during_optimizer_step(const recipe::Recipe& recipe, Bytes trained,
                                                Bytes largest) {
-  if (!is_sharded(recipe.mesh)) return {trained, largest};
+  // Those in buckets are in the persistent memory.
+  const Bytes apart = trained - kept_buckets(recipe, trained);
+  if (!is_sharded(recipe.mesh)) return {apart, largest};
   const auto shard_of = [&](Bytes bytes) {
     return (bytes + recipe.mesh.shard - 1) / recipe.mesh.shard;
   };
-  return {recipe.mesh.shard_level == "optimizer_state" ? trained : shard_of(trained),
-          shard_of(largest)};
+  if (recipe.mesh.shard_level == "optimizer_state") return {apart, shard_of(largest)};
+  return {shard_of(trained), shard_of(largest)};
+}
+
+Bytes kept_buckets(const recipe::Recipe& recipe, Bytes trained) {
+  const auto& mesh = recipe.mesh;
+  const bool keeps = !is_sharded(mesh) || mesh.shard_level == "optimizer_state";
+  return keeps && mesh.parts() > 1 && recipe.train.accumulate == 1 ? trained : 0;
 }
 
 SentBytes bytes_sent(const recipe::Recipe::Mesh& mesh, const StageParameters& stage,

@@ -47,7 +47,12 @@ struct StageParameters {
   Bytes trained = 0;
   Bytes largest_unit = 0;
   Bytes frozen = 0;
+  Bytes largest = 0;  // the largest trained parameter: no bucket is smaller than its parameters
 };
+
+// The bytes of the buckets of gradients that a stage keeps from step to step, in its persistent
+// memory: those of DistributedDataParallel and of level OptimizerState, unless steps accumulate.
+Bytes kept_buckets(const recipe::Recipe& recipe, Bytes trained);
 
 // Changes the cost of a stage that one process trains to the cost of one rank under [mesh]:
 // weights, gradients and optimizer state are sharded at its level, the reduction buffers are added,

@@ -272,12 +272,12 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
       size_sharded_state(recipe,
                          {.trained = trained,
                           .largest_unit = stages[stage].largest_unit,
-                          .frozen = stages[stage].frozen},
+                          .frozen = stages[stage].frozen,
+                          .largest = stages[stage].bytes.largest},
                          states, micro_batches, &cost);
     }
-    // Batches after the first one of a step add to existing gradients, and the buffers of
-    // reductions stay allocated.
-    prediction.costs.gradients_at_start |= recipe.train.accumulate > 1 || recipe.mesh.parts() > 1;
+    // Batches after the first one of a step add to existing gradients.
+    prediction.costs.gradients_at_start |= recipe.train.accumulate > 1;
     predict_communication(recipe, pipeline, stages, micro_batches, &prediction);
     pipeline.remember_costs(prediction.costs);
     prediction.timeline = pipeline.predict(prediction.costs);

@@ -300,18 +300,22 @@ std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy, std::
   for (std::size_t stage = 0; stage < cut.balance.size(); ++stage) {
     const std::size_t last = first + static_cast<std::size_t>(cut.balance[stage]);
     const simulate::StageCost& cost = cut.step.costs.stages[stage];
-    Bytes parameters = 0;
-    for (; first < last; ++first) parameters += cut.costs.profile.layers[first].parameters;
+    Bytes parameters = 0, trained = 0;
+    for (; first < last; ++first) {
+      parameters += cut.costs.profile.layers[first].parameters;
+      trained += cut.costs.profile.layers[first].trained();
+    }
+    const Bytes buckets = kept_buckets(cut.recipe, trained);
     if (strategy.level == 3) parameters /= strategy.shards();
     const int offloaded = cut.costs.sizes.optimizer_states + (strategy.level == 3 ? 2 : 0);
     const Bytes share = strategy.level == 3 ? parameters : parameters / strategy.shards();
     if (strategy.offload && strategy.level == 3) parameters = 0;
-    const Bytes states = std::max<Bytes>(cost.persistent - parameters, 0);
+    const Bytes states = std::max<Bytes>(cost.persistent - parameters - buckets, 0);
     const auto peak = static_cast<double>(predicted.timeline.device_peak_bytes.at(stage));
     plan::Ledger ledger{.stage = static_cast<int>(stage)};
     ledger.parameters = static_cast<double>(parameters);
     ledger.optimizer = static_cast<double>(states);
-    ledger.gradients = static_cast<double>(cost.gradients);
+    ledger.gradients = static_cast<double>(cost.gradients + buckets);
     ledger.activations =
         std::max(0.0, peak - ledger.parameters - ledger.optimizer - ledger.gradients);
     if (strategy.offload) ledger.host = static_cast<double>(offloaded * share);
