@@ -13,6 +13,7 @@
 #include "trestle/plan/search/best_plan.h"
 #include "trestle/precision/autocast.h"
 #include "trestle/schedule/lower.h"
+#include "trestle/train/mesh_options.h"
 #include "trestle/train/planner/host_times.h"
 #include "trestle/train/planner/planned_recipe.h"
 #include "trestle/train/planner/recipe_machine.h"
@@ -67,7 +68,24 @@ train::TrainHooks hooks_of(const nn::Layers& net, const at::Tensor& sample,
   return hooks;
 }
 
-ParallelOptions parallel_options(const recipe::Recipe& recipe, const plan::Strategy& strategy) {
+// The bytes of the trained parameters of the largest stage.
+Bytes largest_stage(const nn::Layers& net, const std::vector<int>& balance) {
+  const auto layers = net.graph().layers;
+  auto layer = layers.begin();
+  Bytes largest = 0;
+  for (std::size_t stage = 0; stage < std::max<std::size_t>(1, balance.size()); ++stage) {
+    const auto end = balance.empty() ? layers.end() : layer + balance[stage];
+    Bytes trained = 0;
+    for (; layer != end; ++layer)
+      for (const auto& [name, parameter] : layer->named_parameters())
+        if (parameter.requires_grad()) trained += static_cast<Bytes>(parameter.nbytes());
+    largest = std::max(largest, trained);
+  }
+  return largest;
+}
+
+ParallelOptions parallel_options(const nn::Layers& net, const recipe::Recipe& recipe,
+                                 const plan::Strategy& strategy) {
   ParallelOptions options;
   options.level = static_cast<ShardLevel>(strategy.level);
   options.options.balance.assign(recipe.pipeline.balance.begin(), recipe.pipeline.balance.end());
@@ -80,6 +98,8 @@ ParallelOptions parallel_options(const recipe::Recipe& recipe, const plan::Strat
     for (const std::string& word : words)
       options.options.plan.recompute_per_stage.push_back(schedule::parse_recompute(word));
   options.shards_on_cpu = strategy.offload;
+  // The buckets that the peaks were predicted with.
+  options.buckets = train::buckets_of(recipe.mesh, largest_stage(net, options.options.balance));
   return options;
 }
 
@@ -132,7 +152,7 @@ FoundPlan find_plan(const nn::Layers& net, const at::Tensor& sample, const at::T
   const plan::Strategy& strategy = best.plan.strategy;
   return {.strategy = strategy,
           .mesh = mesh_of(strategy),
-          .options = parallel_options(model.recipe_of(strategy), strategy),
+          .options = parallel_options(net, model.recipe_of(strategy), strategy),
           .seconds = best.plan.step.seconds,
           .peak = std::llround(best.plan.worst.total()),
           .report = join(plan::reasons_of(best, model, machine), "\n") + "\n"};
