@@ -63,6 +63,39 @@ TEST(PlannedRecipe, PeaksAreThoseOfDryRuns) {
   }
 }
 
+// In all stages a transformer recomputes its blocks. The first stages alone are recomputed whole.
+TEST(PlannedRecipe, ATransformersFirstStagesAreRecomputedWhole) {
+  const PlannedRecipe model = planned(
+      recipe::parse_recipe(
+          "[model]\nname = \"gpt2\"\nwidth = 16\n[transformer]\nvocabulary = 40\ncontext = 8\n"
+          "layers = 4\nheads = 2\n[data]\nname = \"tokens\"\ntokens = \"none\"\nrow_tokens = 8\n"
+          "count = 8\norder = \"random\"\n[train]\nbatch = 4\n"
+          "[devices]\nuse = \"virtual:2x64MiB\"\nthreads = 1\n",
+          "tiny.toml"),
+      2);
+  const Strategy none{.pipeline = 2, .micro_batch = 1};
+  Strategy all = none;
+  all.recompute = BlockRecompute::All;
+  Strategy first = all;
+  first.recompute_stages = 1;
+  EXPECT_EQ(model.recompute_stages(all), std::vector<int>{1});
+  EXPECT_EQ(model.recipe_of(all).pipeline.checkpoint, std::vector<std::string>{"blocks"});
+  const recipe::Recipe recipe = model.recipe_of(first);
+  EXPECT_TRUE(recipe.pipeline.checkpoint.empty());
+  EXPECT_EQ(recipe.pipeline.recompute, (std::vector<std::string>{"always", "never"}));
+  EXPECT_NO_THROW(check_training(recipe));
+  const auto peaks = model.ledgers(first, 4);
+  const RunPlan dry = plan_on_paper(recipe);
+  ASSERT_EQ(peaks.size(), 2u);
+  for (std::size_t stage = 0; stage < 2; ++stage)
+    EXPECT_EQ(static_cast<Bytes>(peaks[stage].total()), dry.stages.at(stage).predicted_peak);
+  EXPECT_LT(peaks[0].total(), model.ledgers(none, 4)[0].total());
+  Strategy selective = first;
+  selective.recompute = BlockRecompute::Selective;
+  EXPECT_TRUE(model.recompute_stages(selective).empty());
+  EXPECT_FALSE(model.broken_rules(selective).empty());
+}
+
 TEST(PlannedRecipe, RecipesOfAllLegalStrategiesAreRecipes) {
   const recipe::Recipe given = recipe_of_model("toy", "clip_grad_norm = 1.0\n");
   const PlannedRecipe model = planned(given, 4);

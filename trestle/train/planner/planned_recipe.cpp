@@ -84,11 +84,11 @@ recipe::Recipe PlannedRecipe::with_strategy(const Strategy& strategy) const {
   pipeline.schedule = strategy.schedule;
   pipeline.checkpoint.clear();
   pipeline.recompute = {"never"};
-  if (is_transformer(recipe)) {
+  const bool partial = strategy.recompute_stages > 0;
+  if (is_transformer(recipe) && !partial) {
     if (strategy.recompute == BlockRecompute::Selective) pipeline.checkpoint = {"attention"};
     if (strategy.recompute == BlockRecompute::All) pipeline.checkpoint = {"blocks"};
   } else if (strategy.recompute == BlockRecompute::All) {
-    const bool partial = strategy.recompute_stages > 0;
     pipeline.recompute.assign(static_cast<std::size_t>(partial ? strategy.recompute_stages : 1),
                               "always");
     if (partial) pipeline.recompute.resize(static_cast<std::size_t>(strategy.pipeline), "never");
@@ -217,9 +217,10 @@ std::vector<BlockRecompute> PlannedRecipe::recomputations() const {
   return {BlockRecompute::None, BlockRecompute::Selective, BlockRecompute::All};
 }
 
-// A transformer's blocks are recomputed by 'checkpoint', which has no list for the stages.
+// 'checkpoint' recomputes a transformer's blocks in every stage. The first stages alone are
+// recomputed whole, as those of other models.
 std::vector<int> PlannedRecipe::recompute_stages(const Strategy& strategy) const {
-  if (strategy.pipeline == 1 || is_transformer(recipe_)) return {};
+  if (strategy.pipeline == 1 || strategy.recompute == BlockRecompute::Selective) return {};
   std::vector<int> stages = {1};
   for (const int more : {strategy.pipeline / 2, strategy.pipeline - 1})
     if (more > stages.back()) stages.push_back(more);
@@ -255,8 +256,8 @@ std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) co
     return {{"recompute", "a recipe recomputes whole stages: give recompute_stages"}};
   if (strategy.recompute == BlockRecompute::Selective && !is_transformer(recipe_))
     return {{"recompute", "only a transformer has attentions to recompute"}};
-  if (strategy.recompute_stages > 0 && is_transformer(recipe_))
-    return {{"recompute", "a transformer's recipe recomputes its blocks in every stage"}};
+  if (strategy.recompute_stages > 0 && strategy.recompute == BlockRecompute::Selective)
+    return {{"recompute", "a recipe recomputes attentions in every stage"}};
   if (strategy.offload && devices_.device.torch.is_cpu())
     return {{"offload", "the memory of the recipe's devices is the host's"}};
   recipe::Recipe recipe = with_strategy(strategy);
