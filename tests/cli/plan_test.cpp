@@ -98,7 +98,7 @@ TEST_F(PlanVerb, RecipesOnSeveralNodes) {
   EXPECT_THAT(refusal({"plan", "hosts.toml", "--devices", "4", "--nodes", "3"}),
               AllOf(HasSubstr("3 nodes do not divide 4 devices"), HasSubstr("2 and 4 nodes")));
   EXPECT_THAT(refusal({"plan", "hosts.toml", "--devices", "4", "--nodes", "2", "--verify", "1"}),
-              HasSubstr("it runs plans on this machine"));
+              AllOf(HasSubstr("it runs plans on this machine"), HasSubstr("--launcher")));
   const Finished done =
       run({"plan", "hosts.toml", "--devices", "2", "--nodes", "2", "--json", "--out", "out.toml"});
   ASSERT_EQ(done.code, 0) << done.err;
@@ -108,6 +108,10 @@ TEST_F(PlanVerb, RecipesOnSeveralNodes) {
       0);
   EXPECT_EQ(sent["inside_node"]["data"], 0);
   EXPECT_THAT(read_file(folder_ / "out.toml"), HasSubstr("ranks_per_host = 1"));
+  EXPECT_THAT(
+      run({"plan", "hosts.toml", "--devices", "2", "--nodes", "2", "--out", "two.toml"}).out,
+      HasSubstr("run it on each node: trestle launch -n 1 --nodes 2 --node-rank K "
+                "--rendezvous NODE0 -- trestle train two.toml\n"));
 }
 
 // The recipe's [plan] gives what the command line leaves open.
@@ -208,6 +212,14 @@ TEST_F(PlanVerb, PlansARecipeAndWritesOneThatRuns) {
     const Finished ran = run(train);
     EXPECT_EQ(ran.code, 0) << keep << ": " << ran.err;
   }
+}
+
+TEST_F(PlanVerb, RefusesABrokenFileOfResiduals) {
+  write_file(folder_ / "tiny.toml", two_linears_recipe);
+  write_file(folder_ / "steps.jsonl", "no JSON\n");
+  const Finished done = run({"plan", "tiny.toml", "--residuals", "steps.jsonl"});
+  EXPECT_EQ(done.code, 2);
+  EXPECT_THAT(done.err, AllOf(HasSubstr("steps.jsonl:1"), HasSubstr("not a measured step")));
 }
 
 TEST_F(PlanVerb, PrintsThePlansOfARecipe) {

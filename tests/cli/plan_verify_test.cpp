@@ -7,6 +7,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/cli/program.h"
@@ -86,6 +87,61 @@ TEST_F(PlanVerify, RunsPlansAndComparesThem) {
   }
 }
 
+class PlanLauncher : public PlanVerify {
+ protected:
+  static constexpr const char* launcher = "sh 'my launcher.sh' {ranks}";
+
+  // A launcher on this machine that records what it starts. Its lines begin with "[0] ".
+  void SetUp() override {
+    PlanVerify::SetUp();
+    write_file(folder_ / "my launcher.sh",
+               text("ranks=$1\nshift\necho \"$ranks ranks: $2 as $1\" >> started.txt\n"
+                    "\"$1\" launch -n \"$ranks\" -- \"$@\"\n"));
+  }
+
+  static Json verified(const std::vector<std::string>& more, int code = 0) {
+    std::vector<std::string> words = {"plan", "toy.toml", "--verify", "1",     "--rounds",
+                                      "1",    "--steps",  "2",        "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, code) << done.err << done.out;
+    const auto objects = objects_of(done.out);
+    return objects.size() < 2 ? Json() : objects[1]["plans"].at(0);
+  }
+};
+
+TEST_F(PlanLauncher, StartsTheRanksOfAPlan) {
+  const Json plan = verified({"--keep", "data=2", "--launcher", launcher});
+  EXPECT_GT(plan["measured_step_seconds"].get<double>(), 0);
+  EXPECT_EQ(plan["measured_peaks"].size(), 2U);
+  EXPECT_THAT(read_file(folder_ / "started.txt"), HasSubstr("2 ranks: train as /"));
+}
+
+TEST_F(PlanLauncher, LeavesAPlanInOneProcessAlone) {
+  const Json plan = verified({"--keep", "pipeline=2", "--launcher", launcher});
+  EXPECT_EQ(plan["measured_peaks"].size(), 2U);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "started.txt"));
+}
+
+// A pipeline over nodes is one of ranks. Here both nodes are this machine.
+TEST_F(PlanLauncher, StartsTheStagesOfSeveralNodes) {
+  write_file(folder_ / "toy.toml", text(toy_recipe, "[mesh]\nlink = \"1Gbit,100us\"\n"));
+  const Json plan =
+      verified({"--devices", "2", "--nodes", "2", "--keep", "pipeline=2", "--launcher", launcher});
+  EXPECT_GT(plan["measured_step_seconds"].get<double>(), 0);
+  EXPECT_EQ(plan["measured_peaks"].size(), 2U);
+  EXPECT_THAT(read_file(folder_ / "started.txt"), HasSubstr("2 ranks: train as /"));
+}
+
+TEST_F(PlanLauncher, ItsErrorIsThatOfThePlan) {
+  for (const auto& [words, error] : {std::pair("no_such_launcher -n {ranks}", "no_such_launcher"),
+                                     {"echo {ranks} ranks from", "no line has"},
+                                     {"sh -c 'echo only {ranks} >&2; exit 3'", "only 2"}}) {
+    const Json plan = verified({"--keep", "data=2", "--launcher", words}, 1);
+    EXPECT_THAT(plan["error"].get<std::string>(), HasSubstr(error));
+  }
+}
+
 TEST_F(PlanVerify, MeasuredStepsGiveTheRange) {
   const Finished done = run({"plan", "toy.toml", "--keep", "pipeline=2", "--verify", "2",
                              "--rounds", "1", "--steps", "2", "--save-residuals", "steps.jsonl"});
@@ -131,6 +187,11 @@ TEST_F(PlanVerify, FlagsWithoutEffectAreRefused) {
   };
   EXPECT_THAT(refusal({"--rounds", "2"}), HasSubstr("--rounds has no effect without --verify"));
   EXPECT_THAT(refusal({"--save-residuals", "a"}), HasSubstr("no effect without --verify"));
+  EXPECT_THAT(refusal({"--launcher", "mpirun -n {ranks}"}),
+              HasSubstr("--launcher has no effect without --verify"));
+  EXPECT_THAT(refusal({"--verify", "1", "--launcher", "mpirun", "--ranks", "threads"}),
+              HasSubstr("--ranks threads has no effect with --launcher"));
+  EXPECT_THAT(refusal({"--verify", "1", "--launcher", ""}), HasSubstr("--launcher"));
   EXPECT_THAT(refusal({"--verify", "0"}), HasSubstr("--verify"));
   EXPECT_THAT(refusal({"--residuals", "none.jsonl"}), HasSubstr("none.jsonl"));
   EXPECT_THAT(refusal({"--verify", "1", "--save-residuals", "none/a"}), HasSubstr("none"));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trestle/base/error.h"
+#include "trestle/base/text.h"
 #include "trestle/plan/verify/measured_line.h"
 #include "trestle/plan/verify/verify_report.h"
 
@@ -143,6 +144,30 @@ TEST(MeasuredLine, IsFoundAmongOtherLines) {
   ASSERT_EQ(run.peaks.size(), 1U);
   EXPECT_EQ(run.peaks[0].device, "virtual:1");
   EXPECT_EQ(run.peaks[0].bytes, 4096);
+}
+
+// `trestle launch`, torchrun and `srun -l` put the rank before each line.
+TEST(MeasuredLine, IsFoundBehindThePrefixOfALauncher) {
+  const std::string line =
+      R"({"event":"measured","seconds":[0.5],"optimizer_seconds":0.25,"peaks":[]})";
+  for (const char* prefix : {"[0] ", "0: ", "[default0]:", "  ", ""}) {
+    const MeasuredRun run = measured_run_of(text("[1] {\"event\":\"note\"}\n", prefix, "begins\n",
+                                                 prefix, line, "\r\n", prefix, "ends\n"));
+    EXPECT_EQ(run.seconds, 0.75) << prefix;
+  }
+  EXPECT_THROW(measured_run_of("[0] {" + line), FormatError);
+}
+
+// Processes that a launcher has not joined to one run measure one step each.
+TEST(MeasuredLine, SeveralAreRefused) {
+  const std::string line =
+      "{\"event\":\"measured\",\"seconds\":[1],\"optimizer_seconds\":0,\"peaks\":[]}\n";
+  try {
+    measured_run_of("[0] " + line + "[1] " + line);
+    FAIL() << "two lines are accepted";
+  } catch (const FormatError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("not the ranks of one run"));
+  }
 }
 
 TEST(MeasuredLine, OtherOutputIsRefused) {

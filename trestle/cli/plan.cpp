@@ -77,6 +77,22 @@ int plan_by_sizes(const PlanArguments& arguments, const std::string& flag,
   return 0;
 }
 
+// Throws UsageError for flags of --verify that contradict each other or have no effect.
+void check_verify_flags(const Verb& verb, const PlanArguments& arguments) {
+  if (arguments.verify.plans == 0)
+    refuse_without_effect(verb,
+                          {"--rounds", "--steps", "--ranks", "--launcher", "--save-residuals"},
+                          "without --verify");
+  const bool launched = verb.given("--launcher");
+  if (launched && arguments.ranks == "threads")
+    throw UsageError("--ranks threads has no effect with --launcher, which starts processes",
+                     {.hint = "Leave one of them out."});
+  if (arguments.nodes > 1 && arguments.verify.plans > 0 && !launched)
+    throw UsageError("--verify has no effect with --nodes: it runs plans on this machine",
+                     {.hint = "Give a command that starts ranks on all nodes, such as --launcher "
+                              "\"srun -n {ranks}\", or leave --verify out."});
+}
+
 int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOptions& options) {
   check_plan_output(arguments.output);
   const auto sizes = sizes_given(arguments);
@@ -92,20 +108,16 @@ int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOpti
   if (!sizes.empty()) {
     refuse_without_effect(verb,
                           {"--out", "--cores", "--residuals", "--verify", "--rounds", "--steps",
-                           "--ranks", "--save-residuals"},
+                           "--ranks", "--launcher", "--save-residuals"},
                           "with " + sizes[0].first);
     return plan_by_sizes(arguments, sizes[0].first, sizes[0].second);
   }
-  if (arguments.nodes > 1)
-    refuse_without_effect(verb, {"--verify"}, "with --nodes: it runs plans on this machine");
+  check_verify_flags(verb, arguments);
   need_file(arguments.recipe, "RECIPE");
   need_folder_for(arguments.out, "--out");
   std::optional<plan::Machine> machine;
   if (!arguments.machine.name.empty()) machine = read_planned_machine(arguments.machine);
   if (!arguments.residuals.empty()) need_file(arguments.residuals, "--residuals");
-  if (arguments.verify.plans == 0)
-    refuse_without_effect(verb, {"--rounds", "--steps", "--ranks", "--save-residuals"},
-                          "without --verify");
   if (!arguments.verify.save_residuals.empty())
     need_folder_for(arguments.verify.save_residuals, "--save-residuals");
   VerifyArguments verify = arguments.verify;
@@ -133,7 +145,8 @@ void add_verify_flags(Verb& verb, const std::shared_ptr<PlanArguments>& argument
       .type("N");
   verb.add_number(
           "--verify", {1, 1000}, [arguments](std::int64_t n) { arguments->verify.plans = n; },
-          "Run the K best plans of a recipe here, and print measured beside simulated figures")
+          "Run the K best plans of a recipe, here or by --launcher, and print measured beside "
+          "simulated figures")
       .type("K");
   verb.add_number(
           "--rounds", {1, 1000}, [arguments](std::int64_t n) { arguments->verify.rounds = n; },
@@ -147,6 +160,11 @@ void add_verify_flags(Verb& verb, const std::shared_ptr<PlanArguments>& argument
            "How a plan over ranks is run: processes (default), or threads of one process")
       .one_of({"processes", "threads"})
       .type("KIND");
+  verb.add(
+          "--launcher", arguments->verify.launcher,
+          "Start the ranks of --verify's plans with this command, such as \"mpirun -n {ranks}\" or "
+          "\"srun -n {ranks}\". All its machines must see TMPDIR, where the recipes are")
+      .type("WORDS");
   verb.add("--save-residuals", arguments->verify.save_residuals,
            "Add what --verify measured to a file for --residuals")
       .type("FILE");

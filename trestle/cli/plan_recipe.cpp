@@ -47,20 +47,37 @@ plan::Machine machine_of(const Device& device, const RecipePlanArguments& argume
   return machine;
 }
 
-// For --ranks; empty for one process.
-std::string ranks_of(const plan::Strategy& strategy, bool threads) {
-  if (strategy.data == 1 && strategy.tensor == 1) return "";
+// For --ranks; empty for one process. `planned` is the strategy's recipe: one process runs all
+// stages if its [mesh] has none. Stages on several nodes are ranks.
+std::string ranks_of(const plan::Strategy& strategy, const recipe::Recipe& planned, bool threads) {
+  if (planned.mesh.pipeline == 0 || strategy.devices() == 1) return "";
   return text(threads ? "threads:" : "", strategy.devices());
+}
+
+// How to run the recipe of a strategy that was written into a file. A launcher of each node starts
+// the same number of ranks.
+std::string words_to_run(const std::string& file, const plan::Strategy& strategy,
+                         const recipe::Recipe& planned, bool threads) {
+  const int ranks = strategy.devices();
+  const std::int64_t on_node = planned.mesh.ranks_per_host;
+  if (on_node == 0 || ranks <= on_node)
+    return "run it: " + run_words(file, ranks_of(strategy, planned, threads));
+  if (ranks % on_node != 0)
+    return text("run it with ", counted(ranks, "rank"), ", ", on_node,
+                " on each node but the last: ", run_words(file, ""));
+  return text("run it on each node: trestle launch -n ", on_node, " --nodes ", ranks / on_node,
+              " --node-rank K --rendezvous NODE0 -- ", run_words(file, ""));
 }
 
 void write_best(const RecipePlanArguments& arguments, const train::PlannedRecipe& model,
                 const plan::PlanResult& result) {
   train::refuse_replacing({arguments.out}, arguments.output.overwrite, "--out");
   const plan::Strategy& best = result.best.front().strategy;
-  write_file(arguments.out, recipe::to_toml(model.recipe_of(best)));
+  const recipe::Recipe planned = model.recipe_of(best);
+  write_file(arguments.out, recipe::to_toml(planned));
   if (arguments.output.json) return;
-  std::cout << "wrote " << arguments.out << "      run it: "
-            << run_words(arguments.out, ranks_of(best, arguments.verify.threads)) << "\n";
+  std::cout << "wrote " << arguments.out << "      "
+            << words_to_run(arguments.out, best, planned, arguments.verify.threads) << "\n";
 }
 
 std::vector<RunnablePlan> runnable(const RecipePlanArguments& arguments,
@@ -69,11 +86,12 @@ std::vector<RunnablePlan> runnable(const RecipePlanArguments& arguments,
   std::vector<RunnablePlan> plans;
   for (const plan::Plan& one : result.best) {
     if (std::ssize(plans) == arguments.verify.plans) break;
+    const recipe::Recipe planned = model.recipe_of(one.strategy);
     plans.push_back({.plan = {.strategy = one.strategy,
                               .predicted_seconds = one.step.seconds,
                               .predicted_peak = one.worst.total()},
-                     .recipe = recipe::to_toml(model.recipe_of(one.strategy)),
-                     .ranks = ranks_of(one.strategy, arguments.verify.threads)});
+                     .recipe = recipe::to_toml(planned),
+                     .ranks = ranks_of(one.strategy, planned, arguments.verify.threads)});
   }
   return plans;
 }

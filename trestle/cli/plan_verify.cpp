@@ -28,7 +28,7 @@ namespace trestle::cli {
 
 namespace {
 
-// The recipes of the runs; removed at the end.
+// The recipes of the runs, in TMPDIR; removed at the end. A launcher's machines all read them.
 class RecipeFolder {
  public:
   RecipeFolder() {
@@ -53,6 +53,33 @@ class RecipeFolder {
  private:
   std::filesystem::path path_;
 };
+
+std::string replaced_all(std::string words, std::string_view from, std::string_view with) {
+  for (std::size_t at = 0; (at = words.find(from, at)) != std::string::npos; at += with.size())
+    words.replace(at, from.size(), with);
+  return words;
+}
+
+// The program and the arguments of a plan's run. A shell reads the launcher, and with it the user's
+// quotes.
+std::vector<std::string> command_of_plan(const RunnablePlan& plan, const std::string& file,
+                                         const VerifyArguments& arguments) {
+  std::vector<std::string> train = {std::filesystem::read_symlink("/proc/self/exe").string(),
+                                    "train",
+                                    file,
+                                    "--measure",
+                                    text(arguments.steps),
+                                    "--json"};
+  if (plan.ranks.empty()) return train;
+  if (arguments.launcher.empty()) {
+    train.insert(train.end(), {"--ranks", plan.ranks});
+    return train;
+  }
+  const std::string launcher = replaced_all(trim(arguments.launcher), "{ranks}", plan.ranks);
+  std::vector<std::string> words = {"/bin/sh", "-c", launcher + " \"$@\"", "sh"};
+  words.insert(words.end(), train.begin(), train.end());
+  return words;
+}
 
 // Why a run failed: what it printed to its standard error, or how it ended.
 std::string failure_of(const launch::ProgramEnd& end) {
@@ -107,13 +134,10 @@ int verify_and_print(const std::vector<RunnablePlan>& plans, const VerifyArgumen
                      const plan::Machine& machine, const plan::Residual& here, bool json) {
   std::cout << std::flush;
   const RecipeFolder folder;
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   std::vector<std::vector<std::string>> commands;
   std::vector<plan::VerifiedPlan> predicted;
   for (const RunnablePlan& one : plans) {
-    commands.push_back({program, "train", folder.write(commands.size(), one.recipe), "--measure",
-                        text(arguments.steps), "--json"});
-    if (!one.ranks.empty()) commands.back().insert(commands.back().end(), {"--ranks", one.ranks});
+    commands.push_back(command_of_plan(one, folder.write(commands.size(), one.recipe), arguments));
     predicted.push_back(one.plan);
   }
   stop_on_interrupt("The run is ended, and what was measured so far is printed.");

@@ -16,6 +16,9 @@ struct VerifyArguments {
   std::int64_t rounds = 5;  // runs of each plan
   std::int64_t steps = 5;   // of a run that are timed
   bool threads = false;     // ranks are threads of one process
+  // The words of a shell that start a program as ranks, such as "mpirun -n {ranks}". Empty: each
+  // run starts its ranks itself, on this machine.
+  std::string launcher = {};
   std::string save_residuals = {};
 };
 
@@ -33,7 +36,8 @@ std::string run_words(const std::string& file, const std::string& ranks);
 void check_residuals_to_save(const VerifyArguments& arguments, const plan::Residual& here);
 
 // Runs the plans in turn, each run as `trestle train` of its recipe in processes of its own, and
-// prints predicted and measured figures. `here` names the model, the machine and the version.
+// prints predicted and measured figures. The launcher starts the plans over ranks; all its machines
+// must see the folder for temporary files. `here` names the model, the machine and the version.
 // Returns the exit code: 1 if a plan failed.
 int verify_and_print(const std::vector<RunnablePlan>& plans, const VerifyArguments& arguments,
                      const plan::Machine& machine, const plan::Residual& here, bool json);

@@ -65,16 +65,19 @@ class Host:
         run_tool("nsenter", "-t", str(self._holder.pid), "-m", "mount", "-t", "tmpfs", "-o", f"size={size}", "none",
                  str(path))
 
-    def start(self, command, terminal=False, environment=None):
-        """Starts a program in `folder` of this host. `environment` adds variables."""
+    def words(self, command, environment=None):
+        """The command that runs a program in `folder` of this host, from any host. `environment` adds variables."""
         variables = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS)}
         variables.update(self._environment)
         variables.update(environment or {})
         # `env` reads the variables on the host, so that LD_PRELOAD does not apply to nsenter.
         words = [f"{name}={value}" for name, value in variables.items() if value is not None]
-        entered = ["nsenter", "-t", str(self._holder.pid), "-n", "-m", "-u", "env", "-i", "-C", str(self.folder), *words,
-                   *(str(word) for word in command)]
-        started = Program(entered, f"{Path(command[0]).name} on {self.name}", terminal)
+        return ["nsenter", "-t", str(self._holder.pid), "-n", "-m", "-u", "env", "-i", "-C", str(self.folder), *words,
+                *(str(word) for word in command)]
+
+    def start(self, command, terminal=False, environment=None):
+        """Starts a program in `folder` of this host. `environment` adds variables."""
+        started = Program(self.words(command, environment), f"{Path(command[0]).name} on {self.name}", terminal)
         started.command = " ".join(str(word) for word in command)
         self._programs.append(started)
         return started

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trestle/base/error.h"
@@ -31,14 +32,28 @@ const Json& member_of(const Json& object, const char* name) {
   return *found;
 }
 
+// The object of a line, which may begin with a launcher's prefix.
+Json object_in(std::string_view line) {
+  line.remove_prefix(std::min(line.find('{'), line.size()));
+  return Json::parse(line, nullptr, /*allow_exceptions=*/false);
+}
+
 Json measured_object(std::string_view output) {
+  Json measured;
   while (!output.empty()) {
     const std::size_t end = std::min(output.find('\n'), output.size());
-    Json json = Json::parse(output.substr(0, end), nullptr, /*allow_exceptions=*/false);
-    if (json.is_object() && json.value("event", Json()) == "measured") return json;
+    Json json = object_in(output.substr(0, end));
+    if (json.is_object() && json.value("event", Json()) == "measured") {
+      if (!measured.is_null())
+        refuse_line(
+            "several lines have \"event\": \"measured\", so the processes were not the ranks of "
+            "one run");
+      measured = std::move(json);
+    }
     output.remove_prefix(std::min(end + 1, output.size()));
   }
-  refuse_line("no line has \"event\": \"measured\"");
+  if (measured.is_null()) refuse_line("no line has \"event\": \"measured\"");
+  return measured;
 }
 
 }  // namespace
