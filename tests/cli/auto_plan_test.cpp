@@ -4,8 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"
+#include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
+#include "trestle/cli/auto_plan.h"
+#include "trestle/recipe/recipe.h"
 
 namespace trestle {
 namespace {
@@ -61,6 +64,26 @@ TEST_F(TrainAuto, RunsItsPlanAndResumesIt) {
   EXPECT_THAT(again.err, HasSubstr("'plan.auto' has no effect with --resume"));
 }
 
+// No file remains of a run that is killed.
+TEST(PlanForRanks, HasNoFileInAnyFolder) {
+  recipe::Recipe recipe = recipe::parse_recipe(two_linears_recipe, "a.b.toml");
+  recipe.mesh.pipeline = 2;
+  std::string file;
+  {
+    const cli::PlanForRanks plan(recipe, "{\"chosen\":1}\n");
+    file = plan.file();
+    EXPECT_TRUE(file.starts_with("/proc/")) << file;
+    const auto read = [&] { return cli::read_plan_for_ranks(file); };
+    EXPECT_EQ(recipe::to_toml(read().recipe), recipe::to_toml(recipe));
+    EXPECT_EQ(read().recipe.name, "a.b");
+    EXPECT_EQ(read().report, "{\"chosen\":1}\n");
+  }
+  EXPECT_FALSE(fs::exists(file));
+  const fs::path other = fs::path(testing::TempDir()) / "no_plan";
+  write_file(other, two_linears_recipe);
+  EXPECT_THROW(cli::read_plan_for_ranks(other), UsageError);
+}
+
 // The launcher fixes the number of ranks; its first rank plans for all.
 TEST_F(TrainAuto, RanksOfALauncherShareOnePlan) {
   for (const std::vector<std::string>& ranks :
@@ -112,6 +135,10 @@ TEST_F(TrainAuto, RefusesWhatContradictsThePlan) {
   EXPECT_THAT(refusal({"--deepspeed", "none.json"}), HasSubstr("--deepspeed and --auto"));
   EXPECT_THAT(refusal({"--memory", "1KiB"}),
               AllOf(HasSubstr("None of "), HasSubstr("least memory: ")));
+  EXPECT_THAT(refusal({"--devices", "0"}),
+              HasSubstr("--devices 0: a plan needs at least one device"));
+  EXPECT_THAT(refusal({"--devices", "2", "--ranks", "4"}),
+              HasSubstr("--devices 2 has no effect: each of the 4 ranks has one device"));
   EXPECT_THAT(refusal({"--devices", "3", "--keep", "data=3"}),
               HasSubstr("no strategy is legal for 3 devices"));
   EXPECT_THAT(run({"train", "tiny.toml", "--keep", "data=2"}).err,

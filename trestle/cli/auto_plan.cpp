@@ -1,10 +1,13 @@
 #include "trestle/cli/auto_plan.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
-#include <cstdlib>
+#include <cerrno>
+#include <cstddef>
 #include <string_view>
-#include <system_error>
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
@@ -50,6 +53,9 @@ bool is_planned(const FieldChanges& flags, recipe::Recipe recipe) {
   return recipe.plan.automatic;
 }
 
+// The first line of a plan for ranks. The recipe's name, the report and the recipe are below it.
+constexpr std::string_view plan_heading = "plan of trestle train --auto\n";
+
 bool is_number(const std::string& value) {
   return !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
 }
@@ -67,9 +73,23 @@ FieldChanges flags_of_planned(const FieldChanges& flags, const recipe::Recipe& r
                          {.hint = text("Leave --auto out, or keep it in the search: --keep ",
                                        chosen.keep, ".")});
     const bool count = field == "devices.use" && is_number(value);
+    if (count && value.find_first_not_of('0') == std::string::npos)
+      throw UsageError(text("--devices ", value, ": a plan needs at least one device"),
+                       {.hint = "Give a number from 1, or leave it out for the recipe's devices."});
     changes.emplace_back(count ? "plan.device_count" : name, value);
   }
   return changes;
+}
+
+void check_devices_of_planned(const FieldChanges& flags, int ranks) {
+  if (ranks == 0) return;
+  for (const auto& [name, value] : flags) {
+    if (full_name(name) != "plan.device_count" || value == text(ranks)) continue;
+    throw UsageError(text("--devices ", value, " has no effect: each of the ", ranks,
+                          " ranks has one device of the plan"),
+                     {.hint = "Leave --devices or --ranks out. --devices alone starts the ranks "
+                              "that the plan needs."});
+  }
 }
 
 void check_alone_with_plan(const std::string& mesh, const std::string& deepspeed) {
@@ -102,26 +122,29 @@ void refuse_plan_on_resume(const FieldChanges& flags) {
 }
 
 PlanForRanks::PlanForRanks(const recipe::Recipe& recipe, const std::string& report)
-    : name_(recipe.name) {
-  train::check_run_name(name_);
-  std::string pattern = (fs::temp_directory_path() / "trestle-plan-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr)
-    throw FileError("cannot create a folder for the plan", {.file = pattern});
-  folder_ = pattern;
-  write_file(file(), recipe::to_toml(recipe));
-  write_file(folder_ / "plan.json", report);
+    : file_(launch::move_above_stdio(memfd_create("trestle-plan", MFD_CLOEXEC),
+                                     "a file for the plan")) {
+  train::check_run_name(recipe.name);
+  const std::string content =
+      text(plan_heading, recipe.name, "\n", trim(report), "\n", recipe::to_toml(recipe));
+  for (std::string_view rest = content; !rest.empty();) {
+    const ssize_t count = write(file_.get(), rest.data(), rest.size());
+    if (count < 0 && errno != EINTR) launch::throw_errno("a file for the plan");
+    if (count > 0) rest.remove_prefix(static_cast<std::size_t>(count));
+  }
 }
 
-PlanForRanks::~PlanForRanks() {
-  std::error_code ignored;
-  fs::remove_all(folder_, ignored);
-}
-
-fs::path PlanForRanks::file() const { return folder_ / (name_ + ".toml"); }
+fs::path PlanForRanks::file() const { return text("/proc/", getpid(), "/fd/", file_.get()); }
 
 train::ChosenPlan read_plan_for_ranks(const fs::path& file) {
-  return {.recipe = recipe::read_recipe(file),
-          .report = read_text_file(file.parent_path() / "plan.json")};
+  const std::string content = read_text_file(file);
+  if (!content.starts_with(plan_heading))
+    throw UsageError(text("--planned ", file.string(), ": is no plan of `trestle train --auto`"));
+  const std::size_t name = plan_heading.size(), report = content.find('\n', name) + 1,
+                    toml = content.find('\n', report) + 1;
+  return {.recipe = recipe::parse_recipe(std::string_view(content).substr(toml),
+                                         content.substr(name, report - 1 - name) + ".toml"),
+          .report = content.substr(report, toml - report)};
 }
 
 }  // namespace trestle::cli

@@ -208,7 +208,10 @@ TrainRequest read_train_request(const Verb& verb, const TrainArguments& argument
   request.changes = changes_of_mesh_and_flags(arguments.mesh, flags);
   request.before = recipe.mesh;
   recipe = with_changes(recipe, request.changes);
-  if (recipe.plan.automatic) check_alone_with_plan(arguments.mesh, arguments.deepspeed);
+  if (recipe.plan.automatic) {
+    check_alone_with_plan(arguments.mesh, arguments.deepspeed);
+    check_devices_of_planned(flags, asked_ranks(arguments.ranks));
+  }
   check_mesh_alone(arguments.mesh, flags);
   if (!arguments.deepspeed.empty()) request.notes = take_deepspeed(arguments, given, recipe);
   check_effects(arguments, options, request);
