@@ -13,6 +13,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/cli/choose_answers.h"
+#include "trestle/plan/search/search.h"
 
 namespace trestle {
 namespace {
@@ -152,6 +153,28 @@ TEST_F(ChooseVerb, TakesDefaultsWithoutATerminal) {
   EXPECT_THAT(done.err, Not(HasSubstr("devices  ")));
 }
 
+TEST_F(ChooseVerb, RanksByTheGoal) {
+  const std::vector<std::string> words = {
+      "choose", "gpt2",   "--machine", machine("p40-8-per-node"), "--devices", "4", "--batch",
+      "16",     "--goal", "memory"};
+  const Finished done = run(words);
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out,
+              AllOf(HasSubstr(" · by memory\n"), HasSubstr("smallest alone that fits: ")));
+}
+
+TEST_F(ChooseVerb, KeepsWhatIsGiven) {
+  const Finished done = run({"choose", "gpt2", "--machine", machine("a100-8-per-node"), "--devices",
+                             "2", "--batch", "16", "--keep", "micro_batch=4", "--json"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto json = nlohmann::json::parse(done.out);
+  EXPECT_EQ(json["best"]["keep"], "micro_batch=4");
+  for (const auto& row : json["techniques"])
+    if (row["possible"]) {
+      EXPECT_THAT(row["strategy"].get<std::string>(), HasSubstr("micro-batch 4"));
+    }
+}
+
 TEST_F(ChooseVerb, RefusesWhatIsNoAnswer) {
   const auto refusal = [](const std::vector<std::string>& words) {
     const Finished done = run(words);
@@ -176,9 +199,16 @@ TEST_F(ChooseVerb, RefusesWhatIsNoAnswer) {
       HasSubstr("16 devices in each of 1 node are more than the 8"));
   EXPECT_THAT(refusal({"choose", "gpt2", "--memory", "0"}),
               HasSubstr("--memory 0: a device needs at least one byte"));
+  EXPECT_THAT(refusal({"choose", "gpt2", "--keep", "level=2,micro_batch=4"}),
+              HasSubstr("--keep level=2: the techniques that are compared differ in this"));
+  EXPECT_THAT(refusal({"choose", "gpt2", "--goal", "money", "--machine", machine("p40-8-per-node"),
+                       "--devices", "2"}),
+              HasSubstr("has no price"));
   EXPECT_THAT(refusal({"choose", "gpt2", "--for-other-machine"}),
               HasSubstr("--for-other-machine has no effect without --machine"));
   write_recipe("linked", "[train]", "[train]");
+  EXPECT_THAT(refusal({"choose", "linked.toml", "--goal", "money"}),
+              HasSubstr("--goal money: the devices here have no price"));
   EXPECT_THAT(refusal({"choose", "linked.toml", "--devices", "2x2"}),
               HasSubstr("2 machines need the link between them"));
   EXPECT_THAT(refusal({"choose", "linked.toml", "--devices", "2", "--links", "1Gbit/s"}),
@@ -187,7 +217,8 @@ TEST_F(ChooseVerb, RefusesWhatIsNoAnswer) {
 
 TEST(ChooseAnswers, ReadTheBatch) {
   EXPECT_EQ(cli::parse_batch_answer("16"), 16);
-  for (const char* words : {"0", "2x4", "-1", "", "1048577", "8.5"})
+  EXPECT_EQ(cli::parse_batch_answer(text(plan::most_examples)), plan::most_examples);
+  for (const char* words : {"0", "2x4", "-1", "", "1073741825", "8.5"})
     EXPECT_THROW(cli::parse_batch_answer(words), UsageError) << words;
 }
 

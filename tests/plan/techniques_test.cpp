@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/plan/vtrain.h"
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/plan/choose/techniques_report.h"
 #include "trestle/plan/conv/conv_models.h"
@@ -124,6 +125,71 @@ TEST_F(Techniques, NoneIsFasterThanTheBestOfAll) {
   machine_.devices_per_node = 1;
   expect_slower(rows(8, 8));
   expect_slower(rows(6, 6));
+}
+
+TEST_F(Techniques, AreRankedByTheGoal) {
+  gpt_.layers = 4;
+  const auto by_time = rows(8, 64);
+  for (const Goal goal : {Goal::Memory, Goal::Money}) {
+    request_.goal = goal;
+    machine_.price_per_hour = Figure{.value = 2.0};
+    const auto all = rows(8, 64);
+    const PlannedGpt model(gpt_, machine_);
+    const BestOfAll best = best_of_all(all, model, machine_, request_);
+    const Plan& taken = best.result.best.front();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!all[i].plan) continue;
+      EXPECT_FALSE(is_ahead(*all[i].plan, taken, goal) && all[i].name != "DataParallel")
+          << all[i].name;
+      EXPECT_EQ(all[i].plan->strategy.devices(), all[i].devices);
+      if (goal == Goal::Memory && by_time[i].plan) {
+        EXPECT_LE(peak(all[i]), peak(by_time[i])) << all[i].name;
+      }
+    }
+    const TechniquesOf report{model, machine_, request_, all, best};
+    EXPECT_THAT(techniques_report(report, 80),
+                AllOf(HasSubstr(text("· by ", to_string(goal))),
+                      HasSubstr(goal == Goal::Memory ? "smallest alone" : "cheapest alone")));
+    EXPECT_EQ(nlohmann::json::parse(techniques_json(report))["best"]["goal"], to_string(goal));
+  }
+}
+
+// To a search a row with all degrees and a micro-batch describes one run. A row is no run.
+TEST_F(Techniques, KeepWhatTheRequestKeeps) {
+  ASSERT_TRUE(machine_.host.has_value());
+  gpt_.layers = 8;
+  request_.kept.micro_batch = 2;
+  const auto all = rows(8, 64);
+  for (const TechniqueRow& one : all) {
+    if (one.name == "model parallel") continue;
+    ASSERT_TRUE(one.plan || one.too_large) << one.name << ": " << one.not_legal;
+    EXPECT_EQ((one.plan ? one.plan->strategy : one.too_large->strategy).micro_batch, 2) << one.name;
+  }
+  EXPECT_EQ(row(all, "model parallel").not_legal,
+            "it has micro_batch=64, and --keep has micro_batch=2");
+  const BestOfAll best = best_of_all(all, PlannedGpt(gpt_, machine_), machine_, request_);
+  EXPECT_EQ(best.result.best.front().strategy.micro_batch, 2);
+}
+
+TEST_F(Techniques, KeepRecomputationInAllRows) {
+  gpt_.layers = 4;
+  request_.kept.recompute = BlockRecompute::Selective;
+  for (const TechniqueRow& one : rows(8, 64)) {
+    if (one.plan) {
+      EXPECT_EQ(one.plan->strategy.recompute, BlockRecompute::Selective) << one.name;
+    }
+    if (one.name == "checkpointing") {
+      EXPECT_THAT(one.not_legal, HasSubstr("recompute=selective"));
+    }
+  }
+}
+
+TEST_F(Techniques, RefuseDegreesThatAreKept) {
+  for (const char* words :
+       {"tensor=2", "pipeline=2", "data=2", "level=1", "replicate=2", "offload=yes"}) {
+    request_.kept = parse_kept({words});
+    EXPECT_THROW(rows(8, 64), UsageError) << words;
+  }
 }
 
 // With slow links one device is the fastest of eight.

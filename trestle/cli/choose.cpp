@@ -15,6 +15,7 @@
 #include "trestle/cli/planned_sizes.h"
 #include "trestle/cli/questions.h"
 #include "trestle/cli/verbs.h"
+#include "trestle/plan/choose/techniques.h"
 #include "trestle/plan/machine/nodes.h"
 #include "trestle/plan/search/memory_limit.h"
 #include "trestle/simulate/link.h"
@@ -24,14 +25,21 @@ namespace trestle::cli {
 namespace {
 
 struct ChooseArguments {
-  std::string model, devices, links, memory;
+  std::string model, devices, links, memory, goal = "time";
+  std::vector<std::string> keep;
   MachineArgument machine;
   std::int64_t batch = 0;
   bool yes = false, json = false;
 };
 
 constexpr const char* usual_machine = "a100-8-per-node";
-constexpr std::int64_t most_examples = 1 << 20;
+
+// The arguments that every search takes.
+struct Wanted {
+  double memory = 0;  // bytes of a device; 0 = not given
+  plan::Goal goal = plan::Goal::Time;
+  plan::Kept kept = {};
+};
 
 std::vector<std::string> installed_machines() {
   std::vector<std::string> names;
@@ -122,28 +130,34 @@ void ask_for_batch(std::int64_t* batch, Questions* questions, std::int64_t usual
                  [&](const std::string& words) { *batch = parse_batch_answer(words); });
 }
 
-int choose_by_sizes(const ChooseArguments& arguments, const ModelAnswer& model, double memory,
-                    Questions* questions) {
+int choose_by_sizes(const ChooseArguments& arguments, const ModelAnswer& model,
+                    const Wanted& wanted, Questions* questions) {
   plan::Machine machine = machine_asked(arguments, questions);
   const DeviceCount count = devices_on(&machine, arguments, questions);
-  plan::PlanRequest request{.devices = count.devices, .batch = arguments.batch, .memory = memory};
+  plan::PlanRequest request{.devices = count.devices,
+                            .batch = arguments.batch,
+                            .goal = wanted.goal,
+                            .kept = wanted.kept,
+                            .memory = wanted.memory};
   constexpr int examples_per_device = 8;
   ask_for_batch(&request.batch, questions,
-                std::min(std::int64_t{examples_per_device} * count.devices, most_examples),
+                std::min(std::int64_t{examples_per_device} * count.devices, plan::most_examples),
                 text(examples_per_device, " for each device"));
-  if (memory > 0)  // a cut into stages is made for the machine's memory
-    machine.memory = {.value = memory, .from = "given: " + arguments.memory};
+  if (wanted.memory > 0)  // a cut into stages is made for the machine's memory
+    machine.memory = {.value = wanted.memory, .from = "given: " + arguments.memory};
   print_techniques(*model_by_sizes(model.form, model.sizes, machine), machine, request,
                    arguments.json);
   return 0;
 }
 
-int choose_by_recipe(const ChooseArguments& arguments, const ModelAnswer& model, double memory,
-                     Questions* questions, const RunOptions& options) {
+int choose_by_recipe(const ChooseArguments& arguments, const ModelAnswer& model,
+                     const Wanted& wanted, Questions* questions, const RunOptions& options) {
   const RecipeDefaults usual = defaults_of_recipe(model.recipe.string());
   RecipeChoice choice{.recipe = model.recipe.string(),
                       .batch = arguments.batch,
-                      .memory = memory,
+                      .memory = wanted.memory,
+                      .goal = wanted.goal,
+                      .kept = wanted.kept,
                       .json = arguments.json};
   DeviceCount count;
   give_or_ask(arguments.devices, questions,
@@ -170,14 +184,21 @@ int choose_by_recipe(const ChooseArguments& arguments, const ModelAnswer& model,
   return choose_for_recipe(choice, options);
 }
 
+Wanted wanted_of(const ChooseArguments& arguments) {
+  Wanted wanted{.goal = plan::parse_goal(arguments.goal), .kept = plan::parse_kept(arguments.keep)};
+  if (!arguments.memory.empty())
+    wanted.memory = plan::parse_memory_limit(arguments.memory, "--memory");
+  plan::check_kept_of_techniques(wanted.kept);
+  return wanted;
+}
+
 int perform_choose(const Verb& verb, const ChooseArguments& arguments, const RunOptions& options) {
   Questions questions(arguments.yes || arguments.json ? Questions::Asking::No
                                                       : Questions::Asking::OnTerminal);
   if (arguments.machine.name.empty())
     refuse_without_effect(verb, {"--for-other-machine"}, "without --machine");
   // Wrong words before the first question.
-  const double memory =
-      arguments.memory.empty() ? 0 : plan::parse_memory_limit(arguments.memory, "--memory");
+  const Wanted wanted = wanted_of(arguments);
   if (!arguments.devices.empty()) (void)parse_device_count(arguments.devices);
   if (!arguments.links.empty()) (void)simulate::parse_link(arguments.links);
   ModelAnswer model;
@@ -187,10 +208,14 @@ int perform_choose(const Verb& verb, const ChooseArguments& arguments, const Run
                .default_answer = recipe_found_here(),
                .why_default = "found here"},
               [&](const std::string& words) { model = checked_model(words); });
-  if (model.recipe.empty()) return choose_by_sizes(arguments, model, memory, &questions);
+  if (model.recipe.empty()) return choose_by_sizes(arguments, model, wanted, &questions);
   refuse_without_effect(verb, {"--machine", "--for-other-machine"},
                         "with a recipe, whose layers are measured here");
-  return choose_by_recipe(arguments, model, memory, &questions, options);
+  if (wanted.goal == plan::Goal::Money)
+    throw UsageError("--goal money: the devices here have no price",
+                     {.hint = "Compare a model by its sizes with --machine and a file that has a "
+                              "price, or take --goal time."});
+  return choose_by_recipe(arguments, model, wanted, &questions, options);
 }
 
 }  // namespace
@@ -222,9 +247,20 @@ void add_choose(Verb app, const RunOptions& options) {
            "the machine's, or the recipe's; a latency that is left out is the machine's)")
       .type("LINK");
   verb.add_number(
-          "--batch", {1, most_examples}, [arguments](std::int64_t n) { arguments->batch = n; },
+          "--batch", {1, plan::most_examples},
+          [arguments](std::int64_t n) { arguments->batch = n; },
           "Examples of a step (default: the recipe's, or 8 for each device)")
       .type("N");
+  verb.add("--goal", arguments->goal,
+           "What is best: time, the fastest step (default); memory, the smallest peak; or money, "
+           "the cheapest step, for which the machine has a price")
+      .one_of({"time", "memory", "money"})
+      .type("GOAL");
+  verb.add("--keep", arguments->keep,
+           "Compare only strategies with these: micro_batch=, recompute=none|selective|all, "
+           "recompute_layers=, recompute_stages=, schedule=, chunks=, sequence_parallel=yes|no, "
+           "precision=own|fp32|bf16|fp16|any, as trestle plan takes them")
+      .type("KEY=VALUE,...");
   verb.add("--memory", arguments->memory,
            "What a device may use, for example 24GiB (default: the machine's, or the recipe's)")
       .type("SIZE");
@@ -234,8 +270,8 @@ void add_choose(Verb app, const RunOptions& options) {
                         "trestle choose llama-2-7b --devices 2x4 --machine rtx4090-4-per-node "
                         "--links 25Gbit/s --batch 64"}) +
               "\nEach technique is one row: its time and memory for this model on these devices, "
-              "alone and at its best. Questions are asked on a terminal. trestle plan searches all "
-              "combinations. See docs/which_one.md.\n" +
+              "alone and at its best by --goal. Questions are asked on a terminal. trestle plan "
+              "searches all combinations. See docs/which_one.md.\n" +
               exit_codes());
   verb.action([verb, arguments, &options] { return perform_choose(verb, *arguments, options); });
 }

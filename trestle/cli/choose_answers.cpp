@@ -11,6 +11,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/plan/search/search.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/simulate/link.h"
 
@@ -18,14 +19,13 @@ namespace trestle::cli {
 
 namespace {
 
-constexpr int most_counted = 1 << 20;
-
 // A whole number from 1 to the most, or 0.
-int counted_number(const std::string& word) {
-  int number = 0;
+template <class Number>
+Number counted_number(const std::string& word, Number most) {
+  Number number = 0;
   const char* end = word.data() + word.size();
   const auto [at, error] = std::from_chars(word.data(), end, number);
-  return error == std::errc() && at == end && number >= 1 && number <= most_counted ? number : 0;
+  return error == std::errc() && at == end && number >= 1 && number <= most ? number : 0;
 }
 
 bool names_a_recipe(const std::filesystem::path& file) {
@@ -48,20 +48,22 @@ std::string replaced(std::string words, const std::string& from, const std::stri
 
 DeviceCount parse_device_count(const std::string& words) {
   const std::size_t times = words.find('x');
-  const int nodes = times == std::string::npos ? 1 : counted_number(trim(words.substr(0, times)));
+  const int most = plan::most_devices;
+  const int nodes =
+      times == std::string::npos ? 1 : counted_number(trim(words.substr(0, times)), most);
   const int per_node =
-      counted_number(trim(times == std::string::npos ? words : words.substr(times + 1)));
-  if (nodes == 0 || per_node == 0 || std::int64_t{nodes} * per_node > most_counted)
+      counted_number(trim(times == std::string::npos ? words : words.substr(times + 1)), most);
+  if (nodes == 0 || per_node == 0 || std::int64_t{nodes} * per_node > most)
     throw UsageError(text("'", words, "' is no number of devices"),
                      {.hint = "Write 8, or 2x4 for two machines with four devices each."});
   return {nodes * per_node, times == std::string::npos ? 0 : per_node};
 }
 
 std::int64_t parse_batch_answer(const std::string& words) {
-  const int batch = counted_number(words);
+  const std::int64_t batch = counted_number(words, plan::most_examples);
   if (batch == 0)
     throw UsageError(text("'", words, "' is no number of examples"),
-                     {.hint = text("Write a whole number from 1 to ", most_counted, ".")});
+                     {.hint = text("Write a whole number from 1 to ", plan::most_examples, ".")});
   return batch;
 }
 

@@ -16,10 +16,11 @@ struct DeviceCount {
   int per_node = 0;                                                    // 0 = not given
   int nodes() const { return per_node > 0 ? devices / per_node : 0; }  // 0 = not given
 };
-// Throws UsageError for any other text, and for more than 2^20 devices.
+// Throws UsageError for any other text, and for more than plan::most_devices.
 DeviceCount parse_device_count(const std::string& words);
 
-// The examples of a step. Throws UsageError for anything but a whole number from 1 to 2^20.
+// The examples of a step. Throws UsageError for anything but a whole number from 1 to
+// plan::most_examples.
 std::int64_t parse_batch_answer(const std::string& words);
 
 // Changes the link between nodes to "25Gbit/s,10us". Without a latency the machine's stays. Text

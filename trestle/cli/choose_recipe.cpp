@@ -71,8 +71,10 @@ int choose_for_recipe(const RecipeChoice& choice, const RunOptions& options) {
                                     }});
   plan::Machine machine = train::machine_of_device(device);
   machine.devices_per_node = on_node;
-  print_techniques(model, machine, {.devices = choice.devices, .batch = model.batch()},
-                   choice.json);
+  print_techniques(
+      model, machine,
+      {.devices = choice.devices, .batch = model.batch(), .goal = choice.goal, .kept = choice.kept},
+      choice.json);
   return 0;
 }
 

@@ -22,6 +22,8 @@ struct RecipeChoice {
   int per_node = 0;        // 0 = 'ranks_per_host' of the recipe
   std::int64_t batch = 0;  // 0 = the recipe's
   double memory = 0;       // bytes of a device; 0 = the recipe's
+  plan::Goal goal = plan::Goal::Time;
+  plan::Kept kept = {};
   bool json = false;
 };
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
 namespace trestle::plan {
@@ -35,11 +36,49 @@ Kept sharded(int devices, int level) {
   return kept;
 }
 
+// "a, and --keep has b", or nothing if the two agree.
+std::string contradiction(const Kept& technique, const Kept& request) {
+  const auto differ = [&](auto member) {
+    return technique.*member && request.*member && *(technique.*member) != *(request.*member);
+  };
+  Kept mine, its;
+  const auto add = [&](auto member) {
+    if (!differ(member)) return;
+    mine.*member = technique.*member;
+    its.*member = request.*member;
+  };
+  add(&Kept::micro_batch);
+  add(&Kept::schedule);
+  add(&Kept::recompute);
+  const std::string words = to_string(mine);
+  return words.empty() ? words : text("it has ", words, ", and --keep has ", to_string(its));
+}
+
+// Keeps what the request keeps too.
+void add_kept(const Kept& request, Kept* kept) {
+  const bool is_run = describes_run(*kept);
+  const auto add = [&](auto member) {
+    if (request.*member) kept->*member = request.*member;
+  };
+  add(&Kept::micro_batch);
+  add(&Kept::recompute);
+  add(&Kept::recompute_layers);
+  add(&Kept::recompute_stages);
+  add(&Kept::chunks);
+  add(&Kept::schedule);
+  add(&Kept::sequence_parallel);
+  add(&Kept::precision);
+  kept->any_precision = request.any_precision;
+  // The search would take the usual value of each choice that is left. Stages and data ranks imply
+  // the tensor ranks.
+  if (!is_run && describes_run(*kept)) kept->tensor.reset();
+}
+
 std::vector<Technique> techniques_on(const Machine& machine, const PlanRequest& request) {
   const int n = request.devices;
   Kept parts{.tensor = 1, .pipeline = n, .data = 1};
   parts.schedule = "gpipe";
-  parts.micro_batch = static_cast<int>(std::min<std::int64_t>(request.batch, 1 << 30));
+  parts.micro_batch = static_cast<int>(std::min(request.batch, most_examples));
   Kept checkpointed = sharded(n, 0);
   checkpointed.recompute = BlockRecompute::All;
   Kept hsdp = sharded(n, 3);
@@ -84,7 +123,8 @@ std::vector<Technique> techniques_on(const Machine& machine, const PlanRequest& 
       {"offload", "as ZeRO, when no device has room for its shard, and the host has", offloaded, n},
   };
   for (Technique& technique : all) {
-    if (!technique.kept.recompute) technique.kept.recompute = BlockRecompute::None;
+    if (!technique.kept.recompute && !request.kept.recompute)
+      technique.kept.recompute = BlockRecompute::None;
     if (!technique.kept.offload) technique.kept.offload = false;
   }
   return all;
@@ -94,13 +134,11 @@ PlanRequest request_with(const PlanRequest& request, const Technique& technique)
   PlanRequest own = request;
   own.devices = technique.devices;
   own.kept = technique.kept;
-  own.goal = Goal::Time;
+  own.all_devices = true;
   own.top = 1;
   own.simulate_all = false;
   return own;
 }
-
-double best_seconds(const PlanResult& result) { return result.best.front().step.seconds; }
 
 // The most tensor ranks of a node that are legal.
 std::optional<int> most_tensor_ranks(const PlannedModel& model, const Machine& machine,
@@ -141,9 +179,13 @@ bool recomputes_nothing(const PlannedModel& model, const Machine& machine, PlanR
   if (model.worst_ledger(plain, n).total() > worst.total()) return false;
   request.kept.recompute = BlockRecompute::None;
   request.kept.micro_batch = strategy.micro_batch;
+  request.kept.recompute_layers.reset();
+  request.kept.recompute_stages.reset();
   request.memory = std::numeric_limits<double>::max();
+  request.goal = Goal::Time;
   const PlanResult found = find_plans(model, machine, request);
-  return best_seconds(found) >= (row.plan ? row.plan->step : row.too_large_step).seconds;
+  return found.best.front().step.seconds >=
+         (row.plan ? row.plan->step : row.too_large_step).seconds;
 }
 
 TechniqueRow row_of(const PlannedModel& model, const Machine& machine, const PlanRequest& request,
@@ -160,6 +202,9 @@ TechniqueRow row_of(const PlannedModel& model, const Machine& machine, const Pla
     row.not_legal = "it needs two devices";
     return row;
   }
+  row.not_legal = contradiction(technique.kept, request.kept);
+  if (!row.not_legal.empty()) return row;
+  add_kept(request.kept, &technique.kept);
   if (row.name == "tensor parallel") {
     technique.kept.tensor = most_tensor_ranks(model, machine, request_with(request, technique))
                                 .value_or(technique.devices);
@@ -189,8 +234,30 @@ TechniqueRow row_of(const PlannedModel& model, const Machine& machine, const Pla
 
 }  // namespace
 
+void check_kept_of_techniques(const Kept& kept) {
+  Kept degrees;
+  degrees.tensor = kept.tensor;
+  degrees.pipeline = kept.pipeline;
+  degrees.data = kept.data;
+  degrees.level = kept.level;
+  degrees.replicate = kept.replicate;
+  degrees.offload = kept.offload;
+  const std::string words = to_string(degrees);
+  if (words.empty()) return;
+  throw UsageError(text("--keep ", words, ": the techniques that are compared differ in this"),
+                   {.hint = "Leave it out here. trestle plan --keep searches with it."});
+}
+
+bool is_ahead(const Plan& plan, const Plan& other, Goal goal) {
+  const double bytes = plan.worst.total(), other_bytes = other.worst.total();
+  if (goal == Goal::Money) return plan.money < other.money;
+  if (goal == Goal::Memory && bytes != other_bytes) return bytes < other_bytes;
+  return plan.step.seconds < other.step.seconds;
+}
+
 std::vector<TechniqueRow> compare_techniques(const PlannedModel& model, const Machine& machine,
                                              const PlanRequest& request) {
+  check_kept_of_techniques(request.kept);
   std::vector<TechniqueRow> rows;
   for (const Technique& technique : techniques_on(machine, request))
     rows.push_back(row_of(model, machine, request, technique));
@@ -200,35 +267,32 @@ std::vector<TechniqueRow> compare_techniques(const PlannedModel& model, const Ma
 BestOfAll best_of_all(const std::vector<TechniqueRow>& rows, const PlannedModel& model,
                       const Machine& machine, const PlanRequest& request) {
   std::optional<BestOfAll> best;
-  // Fewer devices come later: of equally fast plans theirs is taken.
+  // Fewer devices come later: of equally good plans theirs is taken.
   const auto add = [&](const PlanRequest& own) {
     PlanResult result = find_plans(model, machine, own);
     const bool better =
-        !best || (!result.best.empty() && (best->result.best.empty() ||
-                                           best_seconds(result) <= best_seconds(best->result)));
+        !best || (!result.best.empty() &&
+                  (best->result.best.empty() ||
+                   !is_ahead(best->result.best.front(), result.best.front(), request.goal)));
     if (better) best = BestOfAll{.request = own, .result = std::move(result)};
   };
   PlanRequest own = request;
-  own.goal = Goal::Time;
-  own.kept = {};
+  own.all_devices = true;  // fewer devices have a search of their own
   for (bool last = false; !last; own.devices = own.devices % 2 == 0 ? own.devices / 2 : 1) {
     last = own.devices <= 1;
     if (has_legal_strategy(model, own)) add(own);
   }
   // A row may be what a search leaves out, such as offload.
   for (const TechniqueRow& row : rows) {
-    if (!row.plan || row.name == "DataParallel") continue;  // never faster than DDP
-    if (best && !best->result.best.empty() && row.plan->step.seconds >= best_seconds(best->result))
+    if (!row.plan || row.name == "DataParallel") continue;  // never better than DDP
+    if (best && !best->result.best.empty() &&
+        !is_ahead(*row.plan, best->result.best.front(), request.goal))
       continue;
     own.devices = row.devices;
     own.kept = row.kept;
     add(own);
   }
-  if (!best) {
-    own = request;
-    own.kept = {};
-    find_plans(model, machine, own);  // it tells why
-  }
+  if (!best) find_plans(model, machine, request);  // it tells why
   return *best;
 }
 

@@ -17,7 +17,7 @@
 //   plan::best_of_all(rows, model, machine, {.devices = 8, .batch = 64}).result.best.front();
 namespace trestle::plan {
 
-// One technique at its best: the fastest of its strategies that fits.
+// One technique at its best: of its strategies that fit, the best by the goal of the request.
 struct TechniqueRow {
   std::string name = {};  // "ZeRO-2"
   std::string when = {};  // in which situation it is the choice
@@ -32,6 +32,14 @@ struct TechniqueRow {
   std::string not_legal = {};  // if no strategy is legal: the first rule that they break
 };
 
+// Throws UsageError for a degree, a level of ZeRO, rows of HSDP and offload: techniques differ in
+// these.
+void check_kept_of_techniques(const Kept& kept);
+
+// Whether `plan` is better than `other`: its step is faster or, by the goal, its peak is smaller or
+// its step is cheaper. The faster one of two plans with one peak is better.
+bool is_ahead(const Plan& plan, const Plan& other, Goal goal);
+
 // One row for each technique of docs/survey.md: one device, model parallel, pipeline, DataParallel,
 // DDP, ZeRO-1, ZeRO-2, ZeRO-3, HSDP, tensor parallel, activation checkpointing, offload. Each alone
 // on all devices, without recomputation and without offload except where that is the technique.
@@ -39,7 +47,9 @@ struct TechniqueRow {
 // Checkpointing is not legal for a model that recomputes nothing in one stage. Offload is that of
 // ZeRO-1, 2 or 3 without rows of HSDP. DataParallel is DDP with a broadcast of the weights before
 // each step, half the time of the gradients' all-reduce; its devices are those of one node.
-// PlanRequest::kept, `top` and `goal` are not used.
+// PlanRequest::kept leaves out strategies of a technique; `recompute` that it has is that of all
+// techniques. A technique that it contradicts is not legal. PlanRequest::top is not used. Throws
+// UsageError as check_kept_of_techniques() and, for Goal::Money without a price, as find_plans().
 std::vector<TechniqueRow> compare_techniques(const PlannedModel& model, const Machine& machine,
                                              const PlanRequest& request);
 
@@ -49,11 +59,10 @@ struct BestOfAll {
   PlanResult result = {};    // answers that request; if nothing fits, it has the most devices
 };
 
-// The fastest plan of find_plans() on all devices, on a half of them, a quarter and so on, and on
-// one; of equally fast plans the one with fewest devices. No row that fits is faster. `rows` are
-// those of compare_techniques() for the same model, machine and request. Throws UsageError as
-// find_plans() if none of these numbers of devices has a legal strategy. PlanRequest::kept and
-// `goal` are not used.
+// The best plan, by the goal, of find_plans() on all devices, on a half of them, a quarter and so
+// on, and on one; of equally good plans the one with fewest devices. No row that fits is better.
+// `rows` are those of compare_techniques() for the same model, machine and request. Throws
+// UsageError as find_plans() if none of these numbers of devices has a legal strategy.
 BestOfAll best_of_all(const std::vector<TechniqueRow>& rows, const PlannedModel& model,
                       const Machine& machine, const PlanRequest& request);
 

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "trestle/base/counted.h"
 #include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/plan/search/memory_limit.h"
 
 namespace trestle::plan {
 namespace {
@@ -23,9 +25,6 @@ std::string to_right(const std::string& words, int width) {
 std::string to_left(const std::string& words, int width) {
   return words + std::string(static_cast<std::size_t>(std::max(width - columns_of(words), 0)), ' ');
 }
-
-// Devices without a budget have the largest number.
-bool has_limit(double bytes) { return bytes < 1e18; }
 
 double rate_of(const TechniquesOf& report, double step_seconds) {
   return static_cast<double>(report.request.batch * report.model.tokens()) / step_seconds;
@@ -45,6 +44,13 @@ Taken taken_by(const TechniqueRow& row) {
 
 constexpr int name_width = 16;
 
+// The price of a row's step, for machines with one.
+double price_of_step(const TechniquesOf& report, const Taken& taken) {
+  return report.machine.price_per_hour->value * taken.strategy.devices() * taken.seconds / 3600;
+}
+
+bool is_by_price(const TechniquesOf& report) { return report.request.goal == Goal::Money; }
+
 void add_technique(const TechniqueRow& row, const TechniquesOf& report, int columns,
                    std::ostringstream& out) {
   const std::string indent(3, ' ');
@@ -56,7 +62,9 @@ void add_technique(const TechniqueRow& row, const TechniquesOf& report, int colu
     const Taken taken = taken_by(row);
     out << to_left(row.name, name_width) << to_right(format_duration(taken.seconds), 10)
         << to_right(format_count(std::llround(rate_of(report, taken.seconds))), 11)
-        << to_right(size_text(taken.peak), 12) << "  "
+        << to_right(size_text(taken.peak), 12)
+        << (is_by_price(report) ? to_right(money_text(price_of_step(report, taken)), 9) : "")
+        << "  "
         << (!row.plan ? text(size_text(row.too_large->overshoot), " too large")
             : has_limit(row.plan->headroom) ? text("fits, ", size_text(row.plan->headroom), " free")
                                             : "fits, no limit")
@@ -81,12 +89,22 @@ std::string combined(const Strategy& strategy) {
   return join(words, " + ");
 }
 
-const TechniqueRow* fastest_of(const std::vector<TechniqueRow>& rows) {
-  const TechniqueRow* fastest = nullptr;
+const TechniqueRow* best_alone(const std::vector<TechniqueRow>& rows, Goal goal) {
+  const TechniqueRow* best = nullptr;
   for (const TechniqueRow& row : rows)
-    if (row.plan && (fastest == nullptr || row.plan->step.seconds < fastest->plan->step.seconds))
-      fastest = &row;
-  return fastest;
+    if (row.plan && (best == nullptr || is_ahead(*row.plan, *best->plan, goal))) best = &row;
+  return best;
+}
+
+const char* superlative(Goal goal) {
+  if (goal == Goal::Memory) return "smallest";
+  return goal == Goal::Money ? "cheapest" : "fastest";
+}
+
+// " · peak 1.2 GiB" or " · price 0.001": what the goal ranks by, beside the time.
+std::string ranked_by(const Plan& plan, Goal goal) {
+  if (goal == Goal::Memory) return text(" · peak ", size_text(plan.worst.total()));
+  return goal == Goal::Money ? text(" · price ", money_text(plan.money)) : std::string();
 }
 
 // "1 of 8 devices"
@@ -96,11 +114,12 @@ std::string devices_used(const Strategy& strategy, int devices) {
 }
 
 void add_answer(const TechniquesOf& report, int columns, std::ostringstream& out) {
-  const TechniqueRow* alone = fastest_of(report.rows);
+  const Goal goal = report.request.goal;
+  const TechniqueRow* alone = best_alone(report.rows, goal);
   if (alone != nullptr)
-    out << folded(text("fastest alone that fits: ", alone->name, " · ",
-                       format_duration(alone->plan->step.seconds), " · ",
-                       to_string(alone->plan->strategy)),
+    out << folded(text(superlative(goal), " alone that fits: ", alone->name, " · ",
+                       format_duration(alone->plan->step.seconds), ranked_by(*alone->plan, goal),
+                       " · ", to_string(alone->plan->strategy)),
                   columns, 2)
         << "\n";
   const std::vector<Plan>& plans = report.best.result.best;
@@ -117,7 +136,9 @@ void add_answer(const TechniquesOf& report, int columns, std::ostringstream& out
                      format_duration(best.step.seconds), " (",
                      format_duration(least_seconds(best.step.seconds, report.machine)), " to ",
                      format_duration(most_seconds(best.step.seconds, report.machine)), ") · ",
-                     size_text(best.worst.total()), " · ", to_string(best.strategy)),
+                     size_text(best.worst.total()),
+                     goal == Goal::Money ? ranked_by(best, goal) : std::string(), " · ",
+                     to_string(best.strategy)),
                 columns, 2)
       << "\n";
 }
@@ -127,16 +148,19 @@ void add_answer(const TechniquesOf& report, int columns, std::ostringstream& out
 std::string techniques_report(const TechniquesOf& report, int columns) {
   std::ostringstream out;
   const double available = report.best.result.available;
+  const PlanRequest& request = report.request;
+  const std::string kept = to_string(request.kept);
   out << folded(
              text(report.model.name(), " · ", counted(report.request.devices, "device"), " of ",
                   report.machine.name, " · ",
                   has_limit(available) ? text(size_text(available), " each") : "no limit of memory",
-                  " · batch ", report.request.batch),
+                  " · batch ", request.batch, kept.empty() ? "" : " · keeps " + kept,
+                  request.goal == Goal::Time ? "" : text(" · by ", to_string(request.goal))),
              columns, 2)
       << "\n\n";
   out << to_left("technique, alone", name_width) << to_right("step", 10)
       << to_right(report.model.tokens() > 1 ? "tokens/s" : "samples/s", 11) << to_right("peak", 12)
-      << "\n";
+      << (is_by_price(report) ? to_right("price", 9) : "") << "\n";
   for (const TechniqueRow& row : report.rows) add_technique(row, report, columns, out);
   out << "\n";
   add_answer(report, columns, out);
@@ -160,13 +184,17 @@ std::string techniques_json(const TechniquesOf& report) {
       one["step_seconds"] = taken.seconds;
       one["per_second"] = rate_of(report, taken.seconds);
       one["peak_bytes"] = std::llround(std::min(taken.peak, 9e18));
+      if (report.machine.price_per_hour) one["price_per_step"] = price_of_step(report, taken);
     } else {
       one["why_not"] = row.not_legal;
     }
     json["techniques"].push_back(std::move(one));
   }
-  const TechniqueRow* alone = fastest_of(report.rows);
-  json["fastest_alone"] = alone == nullptr ? Json(nullptr) : Json(alone->name);
+  for (const auto& [key, goal] :
+       {std::pair("fastest_alone", Goal::Time), std::pair("best_alone", report.request.goal)}) {
+    const TechniqueRow* alone = best_alone(report.rows, goal);
+    json[key] = alone == nullptr ? Json(nullptr) : Json(alone->name);
+  }
   const BestOfAll& best = report.best;
   json["take"] =
       best.result.best.empty() ? Json(nullptr) : Json(combined(best.result.best.front().strategy));

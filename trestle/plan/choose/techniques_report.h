@@ -16,13 +16,14 @@ struct TechniquesOf {
   const BestOfAll& best;                  // best_of_all() of these
 };
 
-// The rows as a table: step, samples or tokens per second, peak of the fullest device, what is free
-// or too large, and in which situation one takes it; then the best of all with its number of
-// devices. Lines of at most `columns` columns, except where a word is longer.
+// The rows as a table: step, samples or tokens per second, peak of the fullest device, the price if
+// that is the goal, what is free or too large, and in which situation one takes it; then the best
+// of all with its number of devices. Lines of at most `columns` columns, except where a word is
+// longer.
 std::string techniques_report(const TechniquesOf& report, int columns);
 
-// One object: "techniques", each with "fits", "step_seconds" and "peak_bytes", and "best", which is
-// plan_json() of the best of all.
+// One object: "techniques", each with "fits", "step_seconds" and "peak_bytes"; the names of
+// "fastest_alone" and, by the goal, "best_alone"; and "best", plan_json() of the best of all.
 std::string techniques_json(const TechniquesOf& report);
 
 }  // namespace trestle::plan
