@@ -50,10 +50,10 @@ TEST(Fuzz, Residuals) {
 }
 
 TEST(Fuzz, MeasuredLines) {
+  const std::string line = R"({"event":"measured","seconds":[0.5,0.25],"optimizer_seconds":0.01,)"
+                           R"("peaks":[{"device":"virtual:0","measured_bytes":4096}]})";
   const auto result =
-      fuzz::run({R"({"event":"measured","seconds":[0.5,0.25],"optimizer_seconds":0.01,)"
-                 R"("peaks":[{"device":"virtual:0","measured_bytes":4096}]})",
-                 R"({"event":"note"})"},
+      fuzz::run({line, "[0] " + line, R"({"event":"note"})"},
                 [](std::string_view text) { EXPECT_GE(measured_run_of(text).seconds, 0); });
   EXPECT_GT(result.accepted, 50);
   EXPECT_GT(result.refused, 1000);

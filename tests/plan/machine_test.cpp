@@ -7,6 +7,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/base/text.h"
 
 namespace trestle::plan {
 namespace {
@@ -104,6 +105,18 @@ TEST(Machines, RefuseBadFilesByKeyAndLine) {
               HasSubstr("'from' must name"));
   EXPECT_THAT(refusal_of("[machine"), HasSubstr("my.toml:1: "));
   EXPECT_THAT(refusal_of(""), HasSubstr("the section [machine] is missing"));
+}
+
+// A name with an escape sequence would change the terminal that prints it.
+TEST(Machines, NamesHaveNoControlCharacters) {
+  const std::string name = "name = \"a100-8-per-node\"";
+  for (const char* bad : {"\\u001b[31mred", "\\u0007", "two\\nlines", "\\u007f", "\\u009b1m"})
+    EXPECT_THAT(refusal_of(changed(name, text("name = \"", bad, "\""))),
+                AllOf(HasSubstr("my.toml:"),
+                      HasSubstr("'name' in [machine] must have no control characters")))
+        << bad;
+  EXPECT_EQ(parse_machine(changed(name, "name = \"Rechner für ≥ 8 GPUs\""), "my.toml").name,
+            "Rechner für ≥ 8 GPUs");
 }
 
 TEST(Machines, UnknownNamesListTheFoldersSearched) {

@@ -42,6 +42,16 @@ TEST(GptModels, AreReadFromTheirSizes) {
   EXPECT_FALSE(parse_gpt("tied=no,layers=1,hidden=2,heads=1,sequence=1,vocabulary=1").tied_head);
 }
 
+TEST(GptModels, CountParametersInWordsOfTheirSize) {
+  const auto words = [](const char* sizes) { return describe(parse_gpt(sizes)); };
+  EXPECT_THAT(words("layers=24,hidden=2048,heads=16,sequence=1024,vocabulary=51200"),
+              HasSubstr("GPT of 1.3 billion parameters: "));
+  EXPECT_THAT(words("layers=4,hidden=256,heads=4,sequence=128,vocabulary=1024"),
+              HasSubstr("GPT of 3.5 million parameters: "));
+  EXPECT_THAT(words("layers=1,hidden=2,heads=1,sequence=1,vocabulary=1"),
+              HasSubstr("GPT of 78 parameters: "));
+}
+
 TEST(GptModels, RefuseWhatIsNone) {
   EXPECT_THAT(refusal_of_gpt("layers=24"), HasSubstr("no hidden, no heads"));
   EXPECT_THAT(refusal_of_gpt("layer=24"), HasSubstr("did you mean 'layers'"));

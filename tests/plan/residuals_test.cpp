@@ -113,7 +113,7 @@ TEST(Residuals, BadLinesAreNamed) {
   const auto message = [&](const std::string& line) -> std::string {
     try {
       parse_residuals(good + line, "steps.jsonl");
-    } catch (const FormatError& error) {
+    } catch (const UsageError& error) {  // as for a machine's file
       return error.what();
     }
     return "";

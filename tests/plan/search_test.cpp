@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tests/plan/vtrain.h"
@@ -99,6 +100,7 @@ TEST(Search, BoundsRejectNoWinner) {
     for (const int devices : {4, 8})
       for (const std::int64_t batch : {8, 12}) {
         PlanRequest request{.devices = devices, .batch = batch, .goal = goal, .top = 3};
+        if (batch == 12) request.kept = parse_kept({"precision=any"});
         const PlanResult bounded = plans(billions_1, request);
         request.simulate_all = true;
         const PlanResult all = plans(billions_1, request);
@@ -392,6 +394,17 @@ TEST(PlanReport, ComparesTimesWithTheRangeOnlyIfItRanksByTime) {
   };
   EXPECT_THAT(report_by(Goal::Time), HasSubstr("differ by less than the range"));
   EXPECT_THAT(report_by(Goal::Memory), testing::Not(HasSubstr("differ by less than the range")));
+}
+
+// A recipe's devices without a budget have the largest number of bytes.
+TEST(PlanReport, SaysThatDevicesHaveNoLimit) {
+  Machine machine = vtrain::machine();
+  machine.memory.value = std::numeric_limits<double>::max();
+  const PlannedGpt model(billions_1, machine);
+  const PlanRequest request{.devices = 8, .batch = 64};
+  const PlanResult result = find_plans(model, machine, request);
+  EXPECT_THAT(plan_report({model, machine, request, result}, 100),
+              AllOf(HasSubstr("   no limit"), testing::Not(HasSubstr("EiB"))));
 }
 
 TEST(PlanReport, NamesTheMultiplesThatItTried) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <iomanip>
 #include <sstream>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/base/units.h"
 
 namespace trestle::plan {
 namespace {
@@ -157,10 +159,22 @@ GptModel with_sizes(GptModel model, std::string_view words, const std::string& f
   return reader.checked();
 }
 
+namespace {
+
+// "39.1 billion", "25.3 million" or "12,345".
+std::string rounded_count(double count) {
+  if (count < 0.1e6) return format_count(std::llround(count));
+  const bool billions = count >= 0.1e9;
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << count / (billions ? 1e9 : 1e6)
+      << (billions ? " billion" : " million");
+  return out.str();
+}
+
+}  // namespace
+
 std::string describe(const GptModel& model) {
   const bool llama = model.family == GptModel::Family::Llama;
-  std::ostringstream billions;
-  billions << std::fixed << std::setprecision(1) << parameters_of(model) / 1e9;
   std::vector<std::string> words = {text(model.layers, " layers"), text("hidden ", model.hidden),
                                     text(model.heads, " heads")};
   if (model.heads_of_keys() != model.heads)
@@ -170,8 +184,8 @@ std::string describe(const GptModel& model) {
   words.push_back(text(model.sequence, " tokens"));
   words.push_back(text("vocabulary ", model.vocabulary));
   if (!llama && model.flash) words.emplace_back("flash attention");
-  return text(llama ? "Llama" : "GPT", " of ", billions.str(),
-              " billion parameters: ", join(words, ", "));
+  return text(llama ? "Llama" : "GPT", " of ", rounded_count(parameters_of(model)),
+              " parameters: ", join(words, ", "));
 }
 
 double parameters_of(const GptModel& model) {

@@ -50,7 +50,8 @@ GptModel parse_llama(std::string_view words);
 // as parse_gpt().
 GptModel with_sizes(GptModel model, std::string_view words, const std::string& flag);
 
-// "GPT of 39.1 billion parameters: 48 layers, hidden 8192, 64 heads, 2048 tokens, vocabulary 51200"
+// "GPT of 39.1 billion parameters: 48 layers, hidden 8192, 64 heads, 2048 tokens, vocabulary
+// 51200". Below 0.1 billion they are counted in millions, and below 0.1 million one by one.
 std::string describe(const GptModel& model);
 
 // 12 L h^2 (1 + 13 / (12 h) + (V + s) / (12 L h)), equation 2 there, which leaves out the last

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <sstream>
 #include <utility>
@@ -34,6 +35,16 @@ constexpr double huge = largest_number;
 template <class T>
 T& made(std::optional<T>& value) {
   return value ? *value : value.emplace();
+}
+
+// Also those of Unicode from U+0080 to U+009F, of two bytes in UTF-8.
+bool has_control_character(const std::string& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(words[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < words.size() ? words[i + 1] : ' ');
+    if (byte < 0x20 || byte == 0x7f || (byte == 0xc2 && next < 0xa0)) return true;
+  }
+  return false;
 }
 
 bool has_host(const Machine& machine) { return machine.host.has_value(); }
@@ -148,6 +159,9 @@ class MachineReader {
       }
     }
     if (machine_.name.empty()) add(node->source(), "'name' is missing in [machine]");
+    if (has_control_character(machine_.name))
+      add(node->as_table()->get("name")->source(),
+          "'name' in [machine] must have no control characters: it is printed on terminals");
     if (!has_devices_) add(node->source(), "'devices_per_node' is missing in [machine]");
   }
 

@@ -8,6 +8,7 @@
 
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/plan/search/memory_limit.h"
 
 namespace trestle::plan {
 namespace {
@@ -137,11 +138,7 @@ std::string_view to_string(PlanColumn::Is is) {
   return "choice";
 }
 
-bool has_memory_limit(const PlanResult& result) {
-  constexpr double most_memory =
-      1e17;  // a recipe's devices without a budget have the largest number
-  return result.available < most_memory;
-}
+bool has_memory_limit(const PlanResult& result) { return has_limit(result.available); }
 
 std::vector<PlanColumn> plan_columns(const ReportOf& report) {
   std::vector<PlanColumn> columns = figure_columns(report);

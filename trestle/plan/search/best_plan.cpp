@@ -9,6 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/plan/search/memory_limit.h"
 #include "trestle/plan/search/plan_report.h"
 
 namespace trestle::plan {
@@ -158,7 +159,7 @@ std::vector<std::string> reasons_of(const BestPlan& best, const PlannedModel& mo
   const Plan& plan = best.plan;
   const double seconds = plan.step.seconds;
   std::string peak = text("peak ", words_of_bytes(plan.worst.total()));
-  if (best.result.available < 1e18) peak += text(" of ", words_of_bytes(best.result.available));
+  if (has_limit(best.result.available)) peak += text(" of ", words_of_bytes(best.result.available));
   std::vector<std::string> lines = {
       to_string(plan.strategy),
       text(format_duration(seconds), " per step by simulation (",

@@ -12,6 +12,7 @@
 #include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/plan/search/memory_limit.h"
 #include "trestle/simulate/simulate.h"
 
 namespace trestle::plan {
@@ -78,7 +79,8 @@ void add_table(const ReportOf& report, int columns, std::ostringstream& out) {
     out << right(text(++number), 2) << right(format_duration(plan.step.seconds), 10)
         << right(format_count(std::llround(tokens_per_second(report, plan))), 11)
         << (mfu ? right(percent(plan.mfu), 6) : "") << right(bytes_text(plan.worst.total()), 11)
-        << right(bytes_text(plan.headroom), 11) << right(format_duration(plan.step.compute), 10)
+        << right(has_limit(report.result.available) ? bytes_text(plan.headroom) : "no limit", 11)
+        << right(format_duration(plan.step.compute), 10)
         << right(format_duration(plan.step.exposed), 10)
         << right(format_duration(plan.step.bubble), 9)
         << right(format_duration(plan.step.optimizer), 9)

@@ -101,8 +101,8 @@ std::vector<Residual> parse_residuals(std::string_view lines, const std::string&
       if (end == std::string_view::npos) throw FormatError("the line has no end");
       residuals.push_back(residual_of(lines.substr(0, end)));
     } catch (const FormatError& error) {
-      throw FormatError(text("not a measured step: ", error.what()),
-                        {.file = text(file, ":", number), .hint = "Remove the line."});
+      throw UsageError(text("not a measured step: ", error.what()),
+                       {.file = text(file, ":", number), .hint = "Remove the line."});
     }
     lines.remove_prefix(end + 1);
   }

@@ -29,7 +29,7 @@ std::vector<Residual> residuals_of(const Verification& verification, const Resid
 
 // The file: one JSON object a line, {"model": "unet", "strategy": "tensor 2 ...", ...}.
 std::string to_json_lines(const std::vector<Residual>& residuals);
-// Throws FormatError, with the number of the line, for lines that to_json_lines() cannot have
+// Throws UsageError, with the number of the line, for lines that to_json_lines() cannot have
 // written. A last line without its end, as after a crash, is one.
 std::vector<Residual> parse_residuals(std::string_view lines, const std::string& file);
 
