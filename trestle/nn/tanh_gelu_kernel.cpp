@@ -23,7 +23,8 @@ inline float exp_of_minus(float z) {
   constexpr float to_whole = 12582912.0F;  // 1.5 * 2^23: adding it rounds to a whole number
   constexpr std::int32_t exponent_of_one = 127, mantissa_bits = 23;
   const float exact = -std::fabs(z);
-  const float x = exact < least ? least : exact;
+  // NaN becomes `least` too, because it has no whole number. tanh_gelu() multiplies by x itself.
+  const float x = exact > least ? exact : least;
   const float n = (x * log2_of_e + to_whole) - to_whole;
   const float r = (x - n * ln2_high) - n * ln2_low;
   float p = 1.9875691500e-4F;

@@ -27,10 +27,13 @@ T amount(const ordered_json& object, const char* key) {
 }
 
 std::vector<int> layers_in(const ordered_json& list, int least, int most) {
-  std::vector<int> layers = list.get<std::vector<int>>();
-  for (const int layer : layers) {
-    if (layer < least || layer > most)
-      throw FormatError(text("layer ", layer, " is outside of ", least, " to ", most));
+  std::vector<int> layers;
+  for (const auto& one : list) {
+    const double number = one.get<double>();
+    if (!one.is_number_integer() || !(number >= least && number <= most))
+      throw FormatError(
+          text("a layer has the number ", one.dump(), ", outside of ", least, " to ", most));
+    layers.push_back(one.get<int>());
   }
   return layers;
 }
