@@ -41,7 +41,8 @@ endif()
 if(TRESTLE_SANITIZE)
   # Instrumented, GCC sees uninitialised values in libtorch's headers that are not there.
   target_compile_options(
-    trestle_settings INTERFACE -fsanitize=${TRESTLE_SANITIZE} -fno-omit-frame-pointer -g1 -Wno-maybe-uninitialized)
+    trestle_settings INTERFACE -fsanitize=${TRESTLE_SANITIZE} -fno-omit-frame-pointer -g1
+                               $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_link_options(trestle_settings INTERFACE -fsanitize=${TRESTLE_SANITIZE})
   if(TRESTLE_SANITIZE MATCHES "undefined")
     # A third of the time that sources with torch take to compile. A null pointer ends a test without them too.

@@ -144,11 +144,19 @@ function(trestle_use_torch target headers)
   set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_compile TRESTLE_USES_TORCH ON)
   target_compile_definitions(${target} PRIVATE NDEBUG)
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fopenmp>)
+  trestle_use_torch_options(${target})
   target_precompile_headers(${target} REUSE_FROM trestle_pch_${headers})
   get_target_property(_type ${target} TYPE)
   if(_type STREQUAL "EXECUTABLE")
     target_compile_options(${target} PRIVATE -fPIC)  # CMake says -fPIE here; the header was compiled with -fPIC
   endif()
+endfunction()
+
+# A precompiled header fits sources with the same options.
+function(trestle_use_torch_options target)
+  target_compile_options(${target} PRIVATE ${TRESTLE_TORCH_OPTIONS})
+  # ccache keeps the header and what was compiled with it, so neither may depend on a time.
+  target_compile_options(${target} PRIVATE "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
 endfunction()
 
 # The precompiled headers that targets choose from.
@@ -162,6 +170,7 @@ function(trestle_add_precompiled_headers)
     set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_compile TRESTLE_USES_TORCH ON)
     target_compile_definitions(${target} PRIVATE NDEBUG)
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fopenmp>)
+    trestle_use_torch_options(${target})
     target_precompile_headers(${target} PRIVATE <${CMAKE_MATCH_2}>)
   endforeach()
 endfunction()

@@ -65,7 +65,7 @@ explain() {
     fail "$2 failed: another package manager is running." "Wait until it is done, then run the same command again."
   elif grep -qiE 'permission denied|are you root|a password is required|a terminal is required|not in the sudoers|read-only file system' "$log"; then
     fail "$2 failed: no permission." "$3"
-  elif grep -qiE 'signal terminated program cc1plus|fatal error: killed|internal compiler error: killed|cannot allocate memory' "$log"; then
+  elif grep -qiE 'signal terminated program cc1plus|unable to execute command: killed|fatal error: killed|internal compiler error: killed|cannot allocate memory' "$log"; then
     fail "$2 failed: the compiler ran out of memory." "A unit of sources that use torch needs up to 2 GB: close other programs, or set CMAKE_BUILD_PARALLEL_LEVEL=1."
   fi
   fail "$2 failed; the reason is above and in ${log#"$root"/}." "$3"

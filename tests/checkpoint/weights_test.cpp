@@ -289,7 +289,7 @@ TEST_F(Weights, RoundTrips) {
     const NamedTensors back = read_weights(folder_ / name).tensors;
     ASSERT_EQ(back.size(), tensors.size());
     for (std::size_t i = 0; i < back.size(); ++i) {
-      const at::Tensor& read = by_name(back).at(tensors[i].first);
+      const at::Tensor read = by_name(back).at(tensors[i].first);
       EXPECT_EQ(read.scalar_type(), tensors[i].second.scalar_type()) << tensors[i].first;
       EXPECT_TRUE(torch::equal(read, tensors[i].second)) << tensors[i].first;
     }

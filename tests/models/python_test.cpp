@@ -40,7 +40,7 @@ TEST_P(Python, ParametersHaveTheSameNamesAndShapes) {
   const auto parameters = golden_.net.named_parameters();
   ASSERT_EQ(parameters.size(), golden_.content["parameters"].size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    EXPECT_EQ(parameters[i].first, golden_.content["parameters"][i][0]);
+    EXPECT_EQ(parameters[i].first, golden_.content["parameters"][i][0].get<std::string>());
     EXPECT_EQ(parameters[i].second.sizes().vec(),
               golden_.content["parameters"][i][1].get<std::vector<std::int64_t>>());
   }

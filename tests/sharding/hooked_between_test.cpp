@@ -162,7 +162,7 @@ TEST(HookedUnits, RankWithoutSamplesSkipsCallsWithoutBackward) {
       spawn(2,
             [&](World& world) {
               ShardedModule<Model> model(
-                  make<CutOff<Hooked>>(cut), shards(world),
+                  make<CutOff<HookedUnit>>(cut), shards(world),
                   {.level = ShardLevel::Parameters, .unused_parameters = unused});
               SGD optimizer(model.parameters(), 0.05);
               for (int step = 0; step < 4; ++step) {
@@ -199,7 +199,8 @@ TEST(HookedUnits, TrainWhenRanksSkipUnitsInDifferentOrders) {
     for (const auto unused : {UnusedParameters::Find, UnusedParameters::Static})
       spawn(2,
             [&](World& world) {
-              const auto net = std::static_pointer_cast<CutOff<Hooked>>(make<CutOff<Hooked>>(cut));
+              const auto net =
+                  std::static_pointer_cast<CutOff<HookedUnit>>(make<CutOff<HookedUnit>>(cut));
               net->passes_over = world.rank() == 0;
               ShardedModule<Model> model(
                   net, shards(world),

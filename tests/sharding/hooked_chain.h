@@ -46,7 +46,10 @@ struct Chain : Model {
   torch::nn::Linear head{nullptr};
   bool recomputes = false, leaves_head_out = false;
 };
-using HookedChain = Chain<Hooked>;
+// Hooked has a second parameter, which clang counts.
+template <class Impl>
+using HookedUnit = Hooked<Impl>;
+using HookedChain = Chain<HookedUnit>;
 
 inline std::shared_ptr<HookedChain> hooked_chain() {
   return std::static_pointer_cast<HookedChain>(make<HookedChain>());

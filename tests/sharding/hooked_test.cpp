@@ -86,7 +86,7 @@ struct ManyUnits : Model {
 TEST(HookedUnits, TrainToPlainModelsWeights) {
   Trial trial{.model = make<ManyUnits<Plain>>, .ranks = 1, .rows_a_rank = 6};
   const Weights expected = plainly(trial);
-  trial.model = make<ManyUnits<Hooked>>;
+  trial.model = make<ManyUnits<HookedUnit>>;
   for (const bool reshard : {true, false})
     for (const int ranks : {1, 2, 3}) {
       trial.ranks = ranks;
@@ -151,7 +151,8 @@ TEST(HookedUnits, AreSelectedByNameTypeAndSize) {
                  [&](World& world) {
                    ShardOptions options = given;
                    options.level = ShardLevel::Parameters;
-                   return Sharded(make<ManyUnits<Hooked>>(), shards(world), options).description();
+                   return Sharded(make<ManyUnits<HookedUnit>>(), shards(world), options)
+                       .description();
                  })
         .at(0);
   };
@@ -193,7 +194,7 @@ TEST(HookedUnits, TrainWithRankWithoutSamples) {
     spawn(3,
           [&](World& world) {
             ShardedModule<Model> model(
-                make<ManyUnits<Hooked>>(), shards(world),
+                make<ManyUnits<HookedUnit>>(), shards(world),
                 {.level = ShardLevel::Parameters, .reshard_after_forward = reshard});
             SGD optimizer(model.parameters(), 0.05);
             for (int step = 0; step < 4; ++step) {

@@ -56,7 +56,7 @@ std::vector<std::optional<nn::SharedWith>> shared_inputs(const nn::Values& input
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (std::size_t j = 0; j < inputs.size(); ++j) {
       if (i != j && nn::may_share_memory(inputs[i], inputs[j]))
-        shared[i] = {{nn::model_input, static_cast<int>(j)}};
+        shared[i] = nn::SharedWith{.value = {nn::model_input, static_cast<int>(j)}};
     }
   }
   return shared;

@@ -133,7 +133,9 @@ class Hooked<Impl, Output(Inputs...)> : public Impl, public sharding::HookedModu
     });
     const auto run = [&]() -> Output {
       return std::apply(
-          [this](auto&... each) -> Output { return Impl::forward(static_cast<Inputs&&>(each)...); },
+          [this](auto&... each) -> Output {
+            return this->Impl::forward(static_cast<Inputs&&>(each)...);
+          },
           held);
     };
     if constexpr (std::is_void_v<Output>) {
