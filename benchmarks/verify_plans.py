@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares predicted with measured steps of many strategies of several recipes.
 
-    benchmarks/verify_plans.py --out build/verify                     # ten strategies of each of four recipes, an hour
+    trestle calibrate --out here.toml
+    benchmarks/verify_plans.py --machine here.toml --out build/verify   # forty strategies of each of four recipes
     benchmarks/verify_plans.py --strategies 2 --rounds 1 --steps 1 --recipes unet_quick --out build/verify
 
 Run it on an idle machine. For each recipe and number of devices it runs `trestle plan RECIPE --verify`, once for each family of
@@ -29,6 +30,8 @@ def verified(arguments, recipe, devices, family, count):
     command = [arguments.program, "plan", str(ROOT / "recipes" / f"{recipe}.toml"), *RECIPES[recipe], "--devices", str(devices),
                "--keep", family, "--verify", str(count), "--rounds", str(arguments.rounds), "--steps", str(arguments.steps),
                "--ranks", arguments.ranks, "--json"]
+    if arguments.machine:
+        command += ["--machine", arguments.machine]
     if arguments.residuals:
         command += ["--save-residuals", arguments.residuals]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
@@ -144,10 +147,11 @@ def main():
     parser.add_argument("--program", default=str(ROOT / "build/release/apps/trestle/trestle"), help="the trestle program")
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES), choices=list(RECIPES))
     parser.add_argument("--devices", nargs="+", type=int, default=[2, 4])
-    parser.add_argument("--strategies", type=int, default=10, help="of each recipe")
+    parser.add_argument("--strategies", type=int, default=40, help="of each recipe")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--ranks", default="processes", choices=["processes", "threads"])
+    parser.add_argument("--machine", help="a file of trestle calibrate on this machine: its tables of messages and optimizers")
     parser.add_argument("--residuals", help="also add the steps to this file, for trestle plan --residuals")
     parser.add_argument("--out", required=True, help="the folder for verify.json, verify.md and verify.svg")
     arguments = parser.parse_args()
