@@ -91,7 +91,9 @@ TEST_F(Calibrated, ProductsTakeAsLongAsDirectOnes) {
   EXPECT_EQ(table.type, "fp32");
   EXPECT_EQ(table.shape, plan::ProductShape::Square);
   const double direct = seconds_of_product(static_cast<std::int64_t>(table.sizes.back()));
-  EXPECT_THAT(table.seconds.back(), AllOf(Gt(direct / 3), Lt(direct * 3)));
+  // Other tests run beside this one for a part of the time: a factor of 4 was seen. A wrong unit is
+  // a factor of 1,000.
+  EXPECT_THAT(table.seconds.back(), AllOf(Gt(direct / 10), Lt(direct * 10)));
   for (const plan::ProductTable& one : machine().products)
     expect_rising(one.seconds, text(to_string(one.shape), " ", one.type));
 }
