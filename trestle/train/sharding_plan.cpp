@@ -42,9 +42,10 @@ bool belongs_to(const std::string& layer, const std::string& name) {
 struct GradientBytes {
   Bytes buckets = 0;    // flat buffers that the first step allocates and later ones keep
   Bytes reduced = 0;    // the rank's own shard, as it grows while a backward frees its graph
-  Bytes own = 0;        // the shard of zeros that stands for the gradients of earlier backwards
   Bytes in_flight = 0;  // buffers of the reductions that have begun, and of the one that fills
-  Bytes in_flight_of_last = 0;  // the same where earlier backwards left gradients that it frees
+  // In the place of both after earlier backwards of the step: the shard of zeros that stands for
+  // their gradients, and buffers beyond the gradients that the last one frees.
+  Bytes after_earlier = 0;
 };
 
 // The last backward of a step moves each gradient to its bucket. Earlier backwards of the step keep
@@ -57,7 +58,7 @@ void add_gradients(const recipe::Recipe& recipe, const GradientBytes& bytes, Byt
   }
   cost->persistent += bytes.buckets;
   if (micro_batches > 1) {
-    cost->gradients += bytes.own + bytes.in_flight_of_last;
+    cost->gradients += bytes.after_earlier;
     return;
   }
   cost->gradients = std::max<Bytes>(0, cost->gradients - trained) + bytes.reduced;
@@ -78,11 +79,11 @@ void size_units(const recipe::Recipe& recipe, const StageParameters& stage, int 
   cost->persistent -= (1 + states) * (trained - shard) + stage.frozen - frozen_shard;
   cost->persistent += keeps ? trained + stage.frozen : 2 * unit;
   if (recipe.mesh.offload) cost->persistent -= (1 + states) * shard + frozen_shard;
+  const Bytes reduced = recipe.mesh.offload ? 0 : shard;
   add_gradients(recipe,
-                {.reduced = recipe.mesh.offload ? 0 : shard,
-                 .own = recipe.mesh.offload ? 0 : shard,
+                {.reduced = reduced,
                  .in_flight = 2 * unit_gradients,
-                 .in_flight_of_last = unit_gradients},
+                 .after_earlier = reduced + unit_gradients},
                 trained, micro_batches, cost);
 }
 
@@ -203,14 +204,12 @@ void size_sharded_state(const recipe::Recipe& recipe, const StageParameters& sta
   const Bytes results = 2 * bucket / recipe.mesh.shard;
   if (level == "optimizer_state")
     return add_gradients(
-        recipe,
-        {.buckets = trained, .own = shard, .in_flight = results, .in_flight_of_last = results},
+        recipe, {.buckets = trained, .in_flight = results, .after_earlier = shard + results},
         trained, micro_batches, cost);
   add_gradients(recipe,
                 {.reduced = shard,
-                 .own = shard,
                  .in_flight = std::min(trained, 3 * bucket),
-                 .in_flight_of_last = bucket + results},
+                 .after_earlier = shard + bucket + results},
                 trained, micro_batches, cost);
 }
 
