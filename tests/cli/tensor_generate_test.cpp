@@ -187,25 +187,25 @@ TEST_F(GenerateTensor, CtrlCEndsTheTextOnAllRanks) {
   }
 }
 
-// $1 is a signal for the process of the last rank.
-constexpr const char* harm_last_rank =
-    "'" TRESTLE_PROGRAM
-    "' generate runs/plain --prompt The --slide --greedy --tokens 100000000 --mesh tensor=2 > "
-    "killed.out & all=$!; while [ $(wc -c < killed.out) -lt 40 ]; do sleep 0.05; done; "
-    "kill -SIGNAL $(pgrep -P $all | tail -1); wait $all; echo code $?";
+// Sends a signal to the process of the last rank once there is text. A file of its own: the shell can
+// look before the program has made or emptied it.
+std::string harm_last_rank(const std::string& signal) {
+  return "'" TRESTLE_PROGRAM
+         "' generate runs/plain --prompt The --slide --greedy --tokens 100000000 --mesh tensor=2 "
+         "> " +
+         signal + ".out & all=$!; while ! grep -qs '.\\{40\\}' " + signal +
+         ".out; do sleep 0.05; done; kill -" + signal +
+         " $(pgrep -P $all | tail -1); wait $all; echo code $?";
+}
 
 TEST_F(GenerateTensor, ASignalToAnotherRankEndsTheText) {
-  std::string words = harm_last_rank;
-  words.replace(words.find("SIGNAL"), 6, "TERM");
-  const Finished done = run({"-c", words}, {.program = "/bin/sh"});
+  const Finished done = run({"-c", harm_last_rank("TERM")}, {.program = "/bin/sh"});
   EXPECT_THAT(done.out, HasSubstr("code 143")) << done.err;
   EXPECT_THAT(done.err, HasSubstr("a signal to rank 1 stopped all ranks"));
 }
 
 TEST_F(GenerateTensor, AKilledRankEndsTheTextAndIsReportedOnce) {
-  std::string words = harm_last_rank;
-  words.replace(words.find("SIGNAL"), 6, "KILL");
-  const Finished done = run({"-c", words}, {.program = "/bin/sh"});
+  const Finished done = run({"-c", harm_last_rank("KILL")}, {.program = "/bin/sh"});
   EXPECT_THAT(done.out, HasSubstr("code 137")) << done.err;
   EXPECT_THAT(done.err,
               AllOf(HasSubstr("rank 1 (process "), HasSubstr("exited without an error message")));
