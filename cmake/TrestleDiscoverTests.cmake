@@ -1,9 +1,10 @@
 # Lists the tests of a GoogleTest program and writes the file that CTest reads: one entry for each suite, named
 # <program>.<suite>. libtorch takes 0.2 to 0.4 s to load, more than most tests. A suite in SEPARATE has one entry for each
-# test instead, <program>.<suite>.<test>. A suite in SLOW has the label slow. Each entry writes a report that tools/count_tests.py reads.
+# test instead, <program>.<suite>.<test>. A suite in SLOW has the label slow, and one in ALONE
+# runs beside no other. Each entry writes a report that tools/count_tests.py reads.
 #
 #   cmake -DPROGRAM=<file> -DNAME=<program> -DOUTPUT=<file> -DREPORTS=<folder> -DLABEL=<label> -DTIMEOUT=<seconds>
-#         -DSEPARATE=<suites, separated by |> -DSLOW=<the same> -P TrestleDiscoverTests.cmake
+#         -DSEPARATE=<suites, separated by |> -DSLOW=<the same> -DALONE=<the same> -P TrestleDiscoverTests.cmake
 cmake_minimum_required(VERSION 3.25)
 execute_process(
   COMMAND ${PROGRAM} --gtest_list_tests
@@ -21,15 +22,20 @@ function(add_entry of name filter count)
   if(of IN_LIST SLOW)
     set(label slow)
   endif()
+  set(alone "")
+  if(of IN_LIST ALONE)
+    set(alone " RUN_SERIAL TRUE")
+  endif()
   string(REPLACE "/" "_" report ${NAME}.${name})
   string(APPEND script "add_test([==[${NAME}.${name}]==] [==[${PROGRAM}]==] [==[--gtest_filter=${filter}]==] "
                        "[==[--gtest_output=xml:${REPORTS}/${report}.xml]==])\n"
-                       "set_tests_properties([==[${NAME}.${name}]==] PROPERTIES LABELS ${label} TIMEOUT ${TIMEOUT} COST ${count})\n")
+                       "set_tests_properties([==[${NAME}.${name}]==] PROPERTIES LABELS ${label} TIMEOUT ${TIMEOUT} COST ${count}${alone})\n")
   set(script "${script}" PARENT_SCOPE)
 endfunction()
 
 string(REPLACE "|" ";" SEPARATE "${SEPARATE}")
 string(REPLACE "|" ";" SLOW "${SLOW}")
+string(REPLACE "|" ";" ALONE "${ALONE}")
 string(REGEX REPLACE " *#[^\n]*" "" listed "${listed}")  # the values of parameters
 string(REGEX REPLACE "^.*gtest_main\\.cc\n" "" listed "${listed}")
 string(REPLACE "\n" ";" lines "${listed}")

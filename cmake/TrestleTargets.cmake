@@ -173,16 +173,16 @@ function(trestle_add_precompiled_headers)
 endfunction()
 
 # trestle_add_test(<name> LABEL core|torch|ranks|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...]
-#                  [TIMEOUT seconds] [SEPARATE suites] [SLOW suites] [NOT_SANITIZED suites])
+#                  [TIMEOUT seconds] [SEPARATE suites] [SLOW suites] [ALONE suites] [NOT_SANITIZED suites])
 # One GoogleTest program; every suite in it becomes one ctest entry with a time-out (TrestleDiscoverTests.cmake). Each test
 # of a suite in SEPARATE has a process of its own, because it changes its process for good. The suites in SLOW have the
-# label slow: `run_tests --quick` leaves them out. The target trestle_tests builds
-# all programs. A build without torch leaves out the tests of the folders that it lacks. In a build with sanitizers the
-# label is "sanitize", and of the tests that use torch only those named in TRESTLE_SANITIZED_TESTS ("all" for all) are
-# built: libtorch makes such builds slow. The suites in NOT_SANITIZED have the label slow there: they measure time or memory,
-# or compute for minutes with sanitizers.
+# label slow: `run_tests --quick` leaves them out. Those in ALONE run beside no other test, because they measure time. The
+# target trestle_tests builds all programs. A build without torch leaves out the tests of the folders that it lacks. In a
+# build with sanitizers the label is "sanitize", and of the tests that use torch only those named in TRESTLE_SANITIZED_TESTS
+# ("all" for all) are built: libtorch makes such builds slow. The suites in NOT_SANITIZED have the label slow there: they
+# measure time or memory, or compute for minutes with sanitizers.
 function(trestle_add_test name)
-  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;FOLDERS;PACKAGES;SEPARATE;SLOW;NOT_SANITIZED" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;FOLDERS;PACKAGES;SEPARATE;SLOW;ALONE;NOT_SANITIZED" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -217,6 +217,7 @@ function(trestle_add_test name)
   set(entries ${CMAKE_CURRENT_BINARY_DIR}/${name}_entries.cmake)
   string(REPLACE ";" "|" separate "${ARG_SEPARATE}")
   string(REPLACE ";" "|" slow "${ARG_SLOW}")
+  string(REPLACE ";" "|" alone "${ARG_ALONE}")
   add_custom_command(
     TARGET ${name}
     POST_BUILD
@@ -224,7 +225,7 @@ function(trestle_add_test name)
     COMMAND
       ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${name}> -DNAME=${name} -DOUTPUT=${entries}
       -DREPORTS=${PROJECT_BINARY_DIR}/Testing/reports -DLABEL=${ARG_LABEL} -DTIMEOUT=${ARG_TIMEOUT} -DSEPARATE=${separate}
-      -DSLOW=${slow} -P ${PROJECT_SOURCE_DIR}/cmake/TrestleDiscoverTests.cmake
+      -DSLOW=${slow} -DALONE=${alone} -P ${PROJECT_SOURCE_DIR}/cmake/TrestleDiscoverTests.cmake
     VERBATIM)
   set(included ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake)
   file(CONFIGURE OUTPUT ${included} @ONLY CONTENT [[

@@ -93,6 +93,14 @@ clang_of_tests() {
   done
 }
 
+# Links a test program in a tenth of the time that GNU ld takes.
+install_mold() {
+  if command -v mold >/dev/null || ! command -v apt-cache >/dev/null; then return 0; fi
+  apt-cache show mold >/dev/null 2>&1 || return 0
+  packages=(mold:mold)
+  install_packages
+}
+
 # The names of its packages differ by system, so the lists must be there.
 install_clang() {
   local version
@@ -105,12 +113,15 @@ install_clang() {
   done
 }
 
-# tests_compiler PRESET: the option of CMake for it. A build that exists keeps its compiler, and CXX names another one.
+# tests_compiler PRESET: the options of CMake for it and its linker. A build that exists keeps its compiler, and CXX names
+# another one. Older versions of GCC do not know mold.
 tests_compiler() {
   local clang
   if [ -n "${CXX:-}" ] || [ -f "$root/build/$1/CMakeCache.txt" ]; then return 0; fi
   clang=$(clang_of_tests)
-  if [ -n "$clang" ]; then printf '%s\n' "-DCMAKE_CXX_COMPILER=$clang"; fi
+  [ -n "$clang" ] || return 0
+  printf '%s\n' "-DCMAKE_CXX_COMPILER=$clang"
+  if command -v mold >/dev/null; then printf '%s\n' "-DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=mold${LDFLAGS:+ $LDFLAGS}"; fi
 }
 
 # version_at_least HAVE NEED
@@ -272,7 +283,7 @@ setup() {
   make_logs_folder
   check_disk
   install_packages
-  if [ "$with_tests" = yes ]; then install_clang; fi
+  if [ "$with_tests" = yes ]; then install_clang; install_mold; fi
   check_tools
   install_libtorch "$@"
   if [ "$with_tests" = yes ]; then install_test_python; fi

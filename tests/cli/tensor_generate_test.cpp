@@ -187,8 +187,8 @@ TEST_F(GenerateTensor, CtrlCEndsTheTextOnAllRanks) {
   }
 }
 
-// Sends a signal to the process of the last rank once there is text. A file of its own: the shell can
-// look before the program has made or emptied it.
+// Sends a signal to the process of the last rank once there is text. Each test has its own file,
+// because the shell can look before the program has made or emptied it.
 std::string harm_last_rank(const std::string& signal) {
   return "'" TRESTLE_PROGRAM
          "' generate runs/plain --prompt The --slide --greedy --tokens 100000000 --mesh tensor=2 "

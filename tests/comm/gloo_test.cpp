@@ -1,9 +1,12 @@
 // Ranks that meet at a port and communicate by Gloo. Most are threads of this process, which start
 // faster and run the same code.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <torch/torch.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "tests/comm/collective_checks.h"
@@ -167,6 +170,31 @@ TEST(Gloo, SendsMessagesWithoutFingerprint) {
     other.join();
     EXPECT_EQ(last[0].item<float>(), 7.0F);
   });
+}
+
+// The scheduling policies of Gloo's threads in this process.
+std::vector<int> policies_of_loops() {
+  std::vector<int> policies;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name == "gloo_tcp_loop")
+      policies.push_back(sched_getscheduler(std::stoi(task.path().filename())));
+  }
+  return policies;
+}
+
+TEST(Gloo, ItsThreadsDoNotInterruptTheirRanks) {
+  std::atomic<int> loops = 0;
+  run_gloo_ranks(2, [&](World& world) {
+    EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
+    for (const int policy : policies_of_loops()) {
+      EXPECT_EQ(policy, SCHED_BATCH);
+      ++loops;
+    }
+    world.group().barrier();
+  });
+  EXPECT_GE(loops, 2) << "one for each of two ranks, and each may see those of both";
 }
 
 TEST(Gloo, PollsEachMessageByItself) {
