@@ -13,7 +13,8 @@ endfunction()
 # build(<project> [<its folder, from here>])
 function(build project)
   run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/${ARGN}/${project} -B ${WORK}/${project} -G ${GENERATOR}
-      -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_PREFIX_PATH=${WORK}/elsewhere -DCMAKE_BUILD_TYPE=None)
+      -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_PREFIX_PATH=${WORK}/elsewhere -DCMAKE_BUILD_TYPE=None
+      -DCMAKE_EXE_LINKER_FLAGS=${LINKER_FLAGS})
   run(${CMAKE_COMMAND} --build ${WORK}/${project})
 endfunction()
 

@@ -524,6 +524,11 @@ TEST(ShardingPlan, AddsTheDurationsOfCommunication) {
   simulate::StageCost busy{.backward = 4};  // too short to hide the first three
   add_communication({.reduce = 1000}, message, {.reduce = 4}, &busy);
   EXPECT_DOUBLE_EQ(busy.reduce, 12 - 0.75 * 4);
+  // Ranks on all cores have none for the reduction. They wait for each agreement.
+  simulate::StageCost on_all_cores{.backward = 100};
+  add_communication({.reduce = 1000}, message,
+                    {.reduce = 4, .agreements = 3, .beside_backward = false}, &on_all_cores);
+  EXPECT_DOUBLE_EQ(on_all_cores.reduce, 12 + 3 * 0.5);
   simulate::StageCost kept;
   add_communication({.first_gather = 200, .gathers = 1}, message, {.gather = 2, .reduce = 0},
                     &kept);

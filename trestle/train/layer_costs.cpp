@@ -374,6 +374,14 @@ static MessageCost cost_of_reduction(const recipe::Recipe::Mesh& mesh, const Hos
   return message;
 }
 
+static double seconds_of_agreement(const recipe::Recipe::Mesh& mesh, const HostTimes& times) {
+  constexpr Bytes bytes = 64;
+  const auto ranks = static_cast<int>(mesh.parts());
+  return seconds_of({.kind = MessageKind::AllReduce, .bytes = bytes}, ranks,
+                    cost_in_tables(times.tables, plan::Exchange::AllReduce, ranks,
+                                   static_cast<double>(bytes), times.replicas));
+}
+
 // The collectives of the replicas of a stage with the layers [first, last).
 static void add_collectives(const recipe::Recipe& recipe, const LayerCosts& costs,
                             std::pair<std::size_t, std::size_t> layers,
@@ -391,9 +399,13 @@ static void add_collectives(const recipe::Recipe& recipe, const LayerCosts& cost
   const SentBytes sent =
       bytes_sent(recipe.mesh, parameters,
                  {.micro_batches = costs.sizes.micro_batches, .recompute = recompute});
+  const auto ranks = static_cast<double>(std::max<std::int64_t>(1, recipe.mesh.pipeline) *
+                                         recipe.mesh.ranks_of_stage());
   const Messages messages{
       .gather = std::max(units, 1),
-      .reduce = messages_of_reduction(recipe.mesh, parameters.trained, trained_units)};
+      .reduce = messages_of_reduction(recipe.mesh, parameters.trained, trained_units),
+      .agreements = agreements_of(recipe),
+      .beside_backward = times.cores > 0 ? times.cores > ranks : !is_on_cpu(costs)};
   const bool gathers_all = recipe.mesh.shard_level == "parameters";
   const double gathered =
       static_cast<double>(parameters.trained + (gathers_all ? parameters.frozen : 0));
@@ -406,7 +418,8 @@ static void add_collectives(const recipe::Recipe& recipe, const LayerCosts& cost
                                                         std::max(messages.reduce, 1))),
           .gather = cost_in_tables(times.tables, plan::Exchange::AllGather,
                                    static_cast<int>(recipe.mesh.shard), gathered / messages.gather,
-                                   times.replicas)},
+                                   times.replicas),
+          .agreement = seconds_of_agreement(recipe.mesh, times)},
       messages, cost);
 }
 

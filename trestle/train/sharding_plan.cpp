@@ -258,6 +258,12 @@ int messages_of_reduction(const recipe::Recipe::Mesh& mesh, Bytes trained, int u
   return static_cast<int>(trained / bucket_of(mesh, trained)) + 1;
 }
 
+int agreements_of(const recipe::Recipe& recipe) {
+  if (recipe.mesh.parts() < 2) return 0;
+  constexpr int of_replicas = 4;
+  return of_replicas + (is_sharded(recipe.mesh) && recipe.optimizer.clip_grad_norm > 0 ? 1 : 0);
+}
+
 double seconds_of(const LayerMessage& message, int ranks, const MessageCost& cost) {
   return cost.seconds + cost.seconds_per_byte * share_sent(message.kind, ranks) *
                             static_cast<double>(message.bytes);
@@ -265,15 +271,19 @@ double seconds_of(const LayerMessage& message, int ranks, const MessageCost& cos
 
 void add_communication(const SentBytes& sent, const MessageCost& message, const Messages& messages,
                        simulate::StageCost* cost) {
-  add_communication(sent, DataMessageCosts{message, message}, messages, cost);
+  add_communication(
+      sent, DataMessageCosts{.reduce = message, .gather = message, .agreement = message.seconds},
+      messages, cost);
 }
 
 void add_communication(const SentBytes& sent, const DataMessageCosts& message,
                        const Messages& messages, simulate::StageCost* cost) {
   const double reduction =
       sent.reduce * message.reduce.seconds_per_byte + messages.reduce * message.reduce.seconds;
-  const double hidden = 1 - 1 / static_cast<double>(std::max(1, messages.reduce));
-  cost->reduce = reduction - std::min(reduction, cost->backward) * hidden;
+  const double hidden =
+      messages.beside_backward ? 1 - 1 / static_cast<double>(std::max(1, messages.reduce)) : 0;
+  cost->reduce = reduction - std::min(reduction, cost->backward) * hidden +
+                 messages.agreements * message.agreement;
   if (sent.gathers == 0) return;
   const double gather =
       (sent.all() - sent.reduce) / sent.gathers * message.gather.seconds_per_byte +

@@ -106,17 +106,26 @@ double seconds_of(const LayerMessage& message, int ranks, const MessageCost& cos
 struct Messages {
   int gather = 1;  // units
   int reduce = 1;  // buckets
+  // Some numbers each, for which all ranks wait in each batch: agreements_of().
+  int agreements = 0;
+  // Whether the reduction runs beside the backward. Ranks that compute on all cores of a machine
+  // have none for it.
+  bool beside_backward = true;
 };
+// Replicas compare their shares of a batch, what they are about to do, which parameters have
+// gradients, and their losses. Shards sum the norm that clips their gradients too.
+int agreements_of(const recipe::Recipe& recipe);
 // `units`: those with trained parameters.
 int messages_of_reduction(const recipe::Recipe::Mesh& mesh, Bytes trained, int units);
-// Adds the durations of a stage's communication to its cost. The backward hides the reduction but
-// its last message, and but what takes longer than the backward. Nothing hides a gather.
+// Adds the durations of a stage's communication to its cost. A reduction beside the backward is
+// hidden but its last message, and but what takes longer than the backward. Nothing hides a gather.
 void add_communication(const SentBytes& sent, const MessageCost& message, const Messages& messages,
                        simulate::StageCost* cost);
 // The same with separate costs of the messages that reduce and that gather.
 struct DataMessageCosts {
   MessageCost reduce = {};
   MessageCost gather = {};
+  double agreement = 0;  // seconds
 };
 void add_communication(const SentBytes& sent, const DataMessageCosts& message,
                        const Messages& messages, simulate::StageCost* cost);

@@ -206,7 +206,9 @@ void predict_communication(const recipe::Recipe& recipe, const Pipeline& pipelin
     add_communication(
         sent, facts.message,
         {.gather = facts.units,
-         .reduce = messages_of_reduction(recipe.mesh, facts.bytes.trained, facts.trained_units)},
+         .reduce = messages_of_reduction(recipe.mesh, facts.bytes.trained, facts.trained_units),
+         .agreements = agreements_of(recipe),
+         .beside_backward = !is_on_cpu(pipeline)},
         &prediction->costs.stages[stage]);
   }
   if (prediction->costs.network) prediction->costs.network->stages = std::move(traffic);
