@@ -29,6 +29,9 @@ DataOnPaper look_at_data(const recipe::Recipe& recipe, const UserParts& own) {
     const bool tokens = set.predicts == Predicts::Token;
     data.example = at::zeros({1}, tokens ? at::kLong : at::kFloat).expand(sizes).unsqueeze(0);
     if (tokens) data.sample.target = data.example[0];
+    // For the memory of the loss. Losses that take masks of another type are not measured then.
+    if (set.predicts == Predicts::Mask)
+      data.sample.target = at::zeros({1}, at::kLong).expand(at::IntArrayRef(sizes).slice(1));
     return data;
   }
   check_examples(found, opened);

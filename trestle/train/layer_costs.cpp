@@ -272,11 +272,12 @@ static void share_copies(const recipe::Recipe& recipe, simulate::Costs* costs) {
 plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
                             const std::vector<int>& balance, const UserParts& user_parts) {
   const bool whole = loss_of(recipe, user_parts).kind == nn::Loss::Kind::WholeBatch;
-  plan::CutCosts cut =
-      plan::costs_of_cut(costs.profile, balance,
-                         {.optimizer_states = costs.sizes.optimizer_states,
-                          .whole_batch_loss_over = whole ? costs.sizes.micro_batches : 0,
-                          .additive_loss_memory = costs.profile.loss_memory});
+  // Replicas gather the outputs of all, and each computes such a loss over the whole batch.
+  const auto loss_over = costs.sizes.micro_batches * static_cast<int>(recipe.mesh.parts());
+  plan::CutCosts cut = plan::costs_of_cut(costs.profile, balance,
+                                          {.optimizer_states = costs.sizes.optimizer_states,
+                                           .whole_batch_loss_over = whole ? loss_over : 0,
+                                           .additive_loss_memory = costs.profile.loss_memory});
   cut.costs.device_of_stage = device_numbers(costs);
   share_copies(recipe, &cut.costs);
   if (is_on_cpu(costs) || !stages_apart(recipe.mesh))
