@@ -282,10 +282,13 @@ class LayerMeter {
     }
   }
 
-  // The first round warms up. The faster of the other two counts. A long one is not repeated: its
-  // time varies little.
+  // The first round warms up. The lower median of the others counts: of two or more, and of more
+  // for a short run, whose time varies. A long one is not repeated.
   void measure_time(int index, plan::LayerCost& cost) {
-    for (int round = 0; round < 3; ++round) {
+    constexpr double long_run = 0.25, enough = 0.02;
+    std::vector<std::pair<double, double>> runs;  // seconds of both, and of the forward
+    double measured = 0;
+    for (int round = 0; round < 3 || measured < enough; ++round) {
       const Arguments arguments = arguments_of(graph_, index, values_, with_gradient_, device_);
       const nn::RunKey key;
       device::synchronize(device_);
@@ -298,15 +301,17 @@ class LayerMeter {
       if (log_) log_->start();
       LayerBackward(results).run();
       device::synchronize(device_);
-      const double backward = watch.seconds() - forward;
+      const double both = watch.seconds();
       if (log_) cost.backward_messages = layer_messages(log_->take());
-      const bool better = forward + backward < cost.forward + cost.backward;
-      if (round >= 2 && !better) continue;
-      cost.forward = forward;
-      cost.backward = backward;
-      constexpr double long_run = 0.25;
-      if (round == 1 && forward + backward > long_run) break;
+      if (round == 0) continue;
+      runs.emplace_back(both, forward);
+      measured += both;
+      if (both > long_run) break;
     }
+    const auto middle = runs.begin() + std::ssize(runs) / 2 - (runs.size() % 2 == 0 ? 1 : 0);
+    std::nth_element(runs.begin(), middle, runs.end());
+    cost.forward = middle->second;
+    cost.backward = middle->first - middle->second;
   }
 
   // [result] the argument that it is a view of, which owns its memory, or -1.
