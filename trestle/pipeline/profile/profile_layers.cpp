@@ -282,8 +282,8 @@ class LayerMeter {
     }
   }
 
-  // The first round warms up. The lower median of the others counts: of two or more, and of more
-  // for a short run, whose time varies. A long one is not repeated.
+  // The first round warms up, and the lower median of the later rounds counts. A short run has more
+  // rounds, because its time varies; a long one is not repeated.
   void measure_time(int index, plan::LayerCost& cost) {
     constexpr double long_run = 0.25, enough = 0.02;
     std::vector<std::pair<double, double>> runs;  // seconds of both, and of the forward
