@@ -9,7 +9,7 @@
 #include "trestle/base/text.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/data_sets/find_data.h"
-#include "trestle/train/example_check.h"
+#include "trestle/train/task.h"
 
 namespace trestle::train {
 
