@@ -308,7 +308,7 @@ class LayerMeter {
       measured += both;
       if (both > long_run) break;
     }
-    const auto middle = runs.begin() + std::ssize(runs) / 2 - (runs.size() % 2 == 0 ? 1 : 0);
+    const auto middle = runs.begin() + (std::ssize(runs) - 1) / 2;
     std::nth_element(runs.begin(), middle, runs.end());
     cost.forward = middle->second;
     cost.backward = middle->first - middle->second;
