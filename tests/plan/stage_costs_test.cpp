@@ -143,6 +143,32 @@ TEST(StageCosts, AccountsForAWholeBatchLoss) {
   EXPECT_EQ(stages[1].loss_transient, 8 * 50);
 }
 
+// The parameters of c are gathered while it runs. Its backward has their gradients twice. Each layer
+// keeps half of its gradients.
+TEST(StageCosts, AddTheMemoryOfUnitsWhereItsLayerRuns) {
+  const auto plain = costs_of_cut(four(), {4}).costs.stages[0];
+  const auto at = [&](std::size_t layer, UnitMemory memory, int shards = 1) {
+    StageCostOptions options{.units = std::vector<UnitMemory>(4), .gradient_shards = shards};
+    options.units[layer] = memory;
+    return costs_of_cut(four(), {4}, options).costs.stages[0];
+  };
+  // The peaks are those of d in the backward, and of c in the forward.
+  EXPECT_EQ(at(2, {.forward = 1000}).transient_forward, plain.transient_forward + 1000);
+  EXPECT_EQ(at(2, {.forward = 1000}).transient_no_graph, plain.transient_no_graph + 1000);
+  EXPECT_EQ(at(2, {.forward = 1000}).transient_backward, plain.transient_backward);
+  EXPECT_EQ(at(2, {.backward = 1000}).transient_backward, plain.transient_backward + 1000);
+  EXPECT_EQ(at(2, {.backward = 1000}).transient_forward, plain.transient_forward);
+  // A small layer elsewhere has its memory when the peak is not there.
+  EXPECT_EQ(at(0, {.forward = 10}).transient_forward, plain.transient_forward);
+  EXPECT_EQ(at(0, {.backward = 10}).transient_backward, plain.transient_backward);
+  // While c runs, d's 5 bytes of gradients are there; 2 of them with two shards.
+  EXPECT_EQ(at(2, {.backward = 1000}).transient_first_backward,
+            at(2, {.backward = 1000}).transient_backward + 5);
+  EXPECT_EQ(at(2, {.backward = 1000}, 2).transient_first_backward,
+            at(2, {.backward = 1000}).transient_backward + 2);
+  EXPECT_EQ(at(0, {}, 2).persistent, plain.persistent);
+}
+
 TEST(StageCosts, WorkInTheSimulator) {
   const CutCosts cut = costs_of_cut(four(), {2, 2});
   const auto table = schedule::generate("gpipe", {.stages = 2, .micro_batches = 3});
@@ -163,6 +189,8 @@ TEST(StageCosts, RejectsInvalidBalancesAndOptions) {
   refuses({}, {}, "balance []");
   refuses({2, 2}, {.optimizer_states = -1}, "optimizer_states -1");
   refuses({2, 2}, {.bytes_per_second = -1}, "bytes_per_second -1");
+  refuses({2, 2}, {.gradient_shards = 0}, "gradient_shards 0");
+  refuses({2, 2}, {.units = {{}, {}}}, "the units' memory of 2 layers; the profile has 4");
 }
 
 TEST(StageCosts, RejectsAProfileWithoutAValueBetweenStages) {

@@ -24,12 +24,17 @@ void check_costs(const LayerProfile& profile, const std::vector<int>& balance,
         text("balance [", join(balance, ", "), "] does not cut ", profile.layers.size(), " layers"),
         {.hint = "Each entry is the number of layers of a stage, at least 1; the sum is the number "
                  "of layers."});
-  if (options.optimizer_states < 0 || options.whole_batch_loss_over < 0 ||
-      !(options.bytes_per_second >= 0) || !(options.additive_loss_memory >= 0))
-    throw UsageError(text(
-        "options of stage costs must not be negative: optimizer_states ", options.optimizer_states,
-        ", whole_batch_loss_over ", options.whole_batch_loss_over, ", bytes_per_second ",
-        options.bytes_per_second, ", additive_loss_memory ", options.additive_loss_memory));
+  if (!options.units.empty() && options.units.size() != profile.layers.size())
+    throw UsageError(text("options of stage costs have the units' memory of ", options.units.size(),
+                          " layers; the profile has ", profile.layers.size()));
+  if (options.optimizer_states < 0 || options.gradient_shards < 1 ||
+      options.whole_batch_loss_over < 0 || !(options.bytes_per_second >= 0) ||
+      !(options.additive_loss_memory >= 0))
+    throw UsageError(text("options of stage costs must not be negative: optimizer_states ",
+                          options.optimizer_states, ", gradient_shards ", options.gradient_shards,
+                          " (at least 1), whole_batch_loss_over ", options.whole_batch_loss_over,
+                          ", bytes_per_second ", options.bytes_per_second,
+                          ", additive_loss_memory ", options.additive_loss_memory));
 }
 
 // A value as one stage uses it.
@@ -82,8 +87,12 @@ enum class Gradients { New, Existing };
 class StageWalk {
  public:
   StageWalk(const LayerProfile& profile, const std::vector<int>& stage_of_layer, int first,
-            int last)
-      : profile_(profile), stage_of_layer_(stage_of_layer), first_(first), last_(last) {
+            int last, const StageCostOptions& options)
+      : profile_(profile),
+        stage_of_layer_(stage_of_layer),
+        first_(first),
+        last_(last),
+        options_(options) {
     const std::vector<int> memory = memory_of_values(profile);
     std::map<int, Held> held;
     for (std::size_t i = 0; i < profile.values.size(); ++i)
@@ -141,7 +150,7 @@ class StageWalk {
     Bytes inner = 0;
     for (int i = first_; i < last_; ++i) {
       inner += layer(i).inner;
-      Bytes held = inner + layer(i).transient_forward;
+      Bytes held = inner + layer(i).transient_forward + unit(i).forward;
       for (const Held& one : memory_) held += one.there(i) ? one.bytes : 0;
       most = std::max(most, held);
     }
@@ -153,7 +162,7 @@ class StageWalk {
   Bytes forward_no_graph() const {
     Bytes most = 0;
     for (int i = first_; i < last_; ++i) {
-      Bytes held = layer(i).inner + layer(i).transient_forward;
+      Bytes held = layer(i).inner + layer(i).transient_forward + unit(i).forward;
       for (const Held& one : memory_)
         held += one.start <= i && (i <= one.last_use || one.sent) ? one.bytes : 0;
       most = std::max(most, held);
@@ -169,7 +178,7 @@ class StageWalk {
     Bytes parameters = 0;                                      // gradients of finished layers
     Bytes most = 0;
     for (int i = last_ - 1; i >= first_; --i) {
-      Bytes held = inner + layer(i).transient + parameters;
+      Bytes held = inner + layer(i).transient + parameters + unit(i).backward;
       for (const Held& one : memory_) held += one.saved && one.first_saver <= i ? one.bytes : 0;
       for (const Seen& value : values_) {
         if (value.from_outside()) {
@@ -180,7 +189,7 @@ class StageWalk {
       }
       most = std::max(most, held);
       inner -= layer(i).inner;
-      if (gradients == Gradients::New) parameters += new_gradients(i);
+      if (gradients == Gradients::New) parameters += new_gradients(i) / options_.gradient_shards;
     }
     // At the end: the gradients of the outputs, and those of the inputs, which will be sent.
     Bytes end = parameters + behind_views();
@@ -233,6 +242,9 @@ class StageWalk {
   }
 
   const LayerCost& layer(int i) const { return profile_.layers[static_cast<std::size_t>(i)]; }
+  UnitMemory unit(int i) const {
+    return options_.units.empty() ? UnitMemory{} : options_.units[static_cast<std::size_t>(i)];
+  }
 
   // Its memory, if a layer of the stage makes or takes it.
   std::optional<Held> see(const ValueCost& value) {
@@ -281,6 +293,7 @@ class StageWalk {
   const LayerProfile& profile_;
   const std::vector<int>& stage_of_layer_;  // and, after the layers, that of the model's output
   const int first_, last_;
+  const StageCostOptions& options_;
   std::vector<Seen> values_;
   std::vector<Held> memory_;
   Bytes saved_ = 0;
@@ -290,7 +303,7 @@ class StageWalk {
 
 simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>& stage_of_layer,
                             int first, int last, const StageCostOptions& options) {
-  const StageWalk walk(profile, stage_of_layer, first, last);
+  const StageWalk walk(profile, stage_of_layer, first, last, options);
   simulate::StageCost cost;
   cost.forward = cost.backward = 0;
   for (int i = first; i < last; ++i) {

@@ -9,6 +9,13 @@
 // Computes the costs of stages from the costs of layers, for a cut that has not run.
 namespace trestle::plan {
 
+// The memory of units of parameters (FSDP, ZeRO-3) while a layer runs, in bytes, beside the memory
+// that the layer's profile has.
+struct UnitMemory {
+  Bytes forward = 0;   // the gathered parameters
+  Bytes backward = 0;  // the same, and gradients until they are reduced
+};
+
 struct StageCostOptions {
   int optimizer_states = 0;  // state tensors of the optimizer for each parameter: Adam 2, SGD 0
   // For a whole-batch loss: the number of micro-batches. 0 = an additive loss.
@@ -18,6 +25,10 @@ struct StageCostOptions {
   // 0 = unknown.
   double additive_loss_memory = 0;
   double bytes_per_second = 0;  // between stages; 0 = transfers take no time
+  // For parameters that are gathered unit by unit, one entry for each layer of the model, or none.
+  std::vector<UnitMemory> units = {};
+  // A finished backward of a layer keeps this part of its gradients: one of `gradient_shards`.
+  int gradient_shards = 1;
 };
 
 struct CutCosts {

@@ -239,7 +239,8 @@ static bool is_on_cpu(const LayerCosts& costs) {
 }
 
 static void size_stages(const recipe::Recipe& recipe, const LayerCosts& costs,
-                        const std::vector<int>& balance, simulate::Costs* sized) {
+                        const std::vector<int>& balance, bool units_walked,
+                        simulate::Costs* sized) {
   std::size_t layer = 0;
   for (std::size_t s = 0; s < sized->stages.size(); ++s) {
     std::vector<LayerBytes> layers;
@@ -252,10 +253,26 @@ static void size_stages(const recipe::Recipe& recipe, const LayerCosts& costs,
       bytes.largest = std::max(bytes.largest, costs.largest.at(layer));
       if (one.parameters > 0) layers.push_back({.name = one.name, .bytes = one.parameters});
     }
-    bytes.largest_unit = largest_unit(recipe.mesh, layers);
+    if (!units_walked) bytes.largest_unit = largest_unit(recipe.mesh, layers);
     size_sharded_state(recipe, bytes, costs.sizes.optimizer_states, costs.sizes.micro_batches,
                        &sized->stages[s]);
   }
+}
+
+// Of all layers, in the order of the stages.
+static std::vector<plan::UnitMemory> memory_of_units(const recipe::Recipe::Mesh& mesh,
+                                                     const plan::LayerProfile& profile,
+                                                     const std::vector<int>& balance) {
+  std::vector<plan::UnitMemory> all;
+  auto layer = profile.layers.begin();
+  for (const int count : balance) {
+    std::vector<LayerParameters> stage;
+    for (const auto end = layer + count; layer != end; ++layer)
+      stage.push_back({.name = layer->name, .trained = layer->trained(), .frozen = layer->frozen});
+    const std::vector<plan::UnitMemory> own = memory_of_units(mesh, stage);
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
 }
 
 // In one process without replicas a copy shares the memory of an earlier owner on the same device.
@@ -274,15 +291,22 @@ plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& cost
   const bool whole = loss_of(recipe, user_parts).kind == nn::Loss::Kind::WholeBatch;
   // Replicas gather the outputs of all, and each computes such a loss over the whole batch.
   const auto loss_over = costs.sizes.micro_batches * static_cast<int>(recipe.mesh.parts());
-  plan::CutCosts cut = plan::costs_of_cut(costs.profile, balance,
-                                          {.optimizer_states = costs.sizes.optimizer_states,
-                                           .whole_batch_loss_over = whole ? loss_over : 0,
-                                           .additive_loss_memory = costs.profile.loss_memory});
+  const std::vector<plan::UnitMemory> units = memory_of_units(recipe.mesh, costs.profile, balance);
+  // Several backwards of a step keep whole gradients until the last one.
+  const bool reduces_each = costs.sizes.micro_batches == 1 && recipe.train.accumulate == 1;
+  plan::CutCosts cut = plan::costs_of_cut(
+      costs.profile, balance,
+      {.optimizer_states = costs.sizes.optimizer_states,
+       .whole_batch_loss_over = whole ? loss_over : 0,
+       .additive_loss_memory = costs.profile.loss_memory,
+       .units = units,
+       .gradient_shards =
+           units.empty() || !reduces_each ? 1 : static_cast<int>(recipe.mesh.shard)});
   cut.costs.device_of_stage = device_numbers(costs);
   share_copies(recipe, &cut.costs);
   if (is_on_cpu(costs) || !stages_apart(recipe.mesh))
     cut.costs.concurrency = simulate::Concurrency::OneThread;
-  size_stages(recipe, costs, balance, &cut.costs);
+  size_stages(recipe, costs, balance, !units.empty(), &cut.costs);
   cut.costs.gradients_at_start = recipe.train.accumulate > 1;
   return cut;
 }

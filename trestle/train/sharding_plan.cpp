@@ -66,8 +66,8 @@ void add_gradients(const recipe::Recipe& recipe, const GradientBytes& bytes, Byt
   cost->transient_first_backward = cost->transient_backward;
 }
 
-// Parameters and state are shards. While a unit runs, it and the next one are gathered. Its
-// gradients exist twice: as the backward made them, and in the buffer of the reduction.
+// Parameters and state are shards. Without a walk over the units, the largest one and a neighbour of
+// its size are gathered all the time.
 void size_units(const recipe::Recipe& recipe, const StageParameters& stage, int states,
                 int micro_batches, simulate::StageCost* cost) {
   const Bytes trained = stage.trained;
@@ -80,6 +80,11 @@ void size_units(const recipe::Recipe& recipe, const StageParameters& stage, int 
   cost->persistent += keeps ? trained + stage.frozen : 2 * unit;
   if (recipe.mesh.offload) cost->persistent -= (1 + states) * shard + frozen_shard;
   const Bytes reduced = recipe.mesh.offload ? 0 : shard;
+  const bool walked = stage.largest_unit == 0 && trained > 0;
+  if (walked && micro_batches == 1 && recipe.train.accumulate == 1) {
+    cost->gradients = std::max<Bytes>(0, cost->gradients - trained) + reduced;
+    return;
+  }
   add_gradients(recipe,
                 {.reduced = reduced,
                  .in_flight = 2 * unit_gradients,
@@ -168,6 +173,53 @@ std::vector<bool> unit_begins(const recipe::Recipe::Mesh& mesh,
     begins.push_back(starts_unit);
   }
   return begins;
+}
+
+std::vector<plan::UnitMemory> memory_of_units(const recipe::Recipe::Mesh& mesh,
+                                              const std::vector<LayerParameters>& layers) {
+  if (!is_sharded(mesh) || mesh.shard_level != "parameters" || reshard_ranks(mesh) == 1 ||
+      units_of(mesh).kind == UnitChoiceOfRecipe::Kind::Stage)
+    return {};
+  std::vector<LayerBytes> with_parameters;
+  for (const LayerParameters& layer : layers)
+    if (layer.trained + layer.frozen > 0)
+      with_parameters.push_back({.name = layer.name, .bytes = layer.trained + layer.frozen});
+  const std::vector<bool> begins = unit_begins(mesh, with_parameters);
+  struct Unit {
+    Bytes all = 0, trained = 0;
+    std::size_t last_layer = 0;
+  };
+  // Empty units before and after those of the stage have no neighbour.
+  std::vector<Unit> units(1);
+  std::vector<std::size_t> unit_of_layer;  // for a layer without parameters the one before it
+  auto begins_here = begins.begin();
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const Bytes all = layers[i].trained + layers[i].frozen;
+    if (all > 0) {
+      if (*begins_here++ || units.size() == 1) units.emplace_back();
+      units.back().last_layer = i;
+    }
+    units.back().all += all;
+    units.back().trained += layers[i].trained;
+    unit_of_layer.push_back(units.size() - 1);
+  }
+  units.emplace_back();
+  std::vector<plan::UnitMemory> memory;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::size_t u = unit_of_layer[i];
+    const bool runs = u > 0 && i <= units[u].last_layer;
+    const Bytes earlier = u > 0 ? units[u - 1].all : 0;
+    const Bytes later_gradients = units[u + 1].trained;
+    plan::UnitMemory one{.forward = units[u + 1].all, .backward = units[u].all};
+    if (runs) {
+      one.forward += units[u].all;
+      one.backward += earlier + units[u].trained + std::max(units[u].trained, later_gradients);
+    } else {
+      one.backward += later_gradients;
+    }
+    memory.push_back(one);
+  }
+  return memory;
 }
 
 Bytes largest_unit(const recipe::Recipe::Mesh& mesh, const std::vector<LayerBytes>& layers) {

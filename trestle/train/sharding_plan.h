@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "trestle/base/traffic.h"
+#include "trestle/plan/stage_costs.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/simulate/costs.h"
@@ -42,10 +43,23 @@ Bytes largest_unit(const recipe::Recipe::Mesh& mesh, const std::vector<LayerByte
 std::vector<bool> unit_begins(const recipe::Recipe::Mesh& mesh,
                               const std::vector<LayerBytes>& layers);
 
+// The parameters of a layer of a stage.
+struct LayerParameters {
+  std::string name;
+  Bytes trained = 0;
+  Bytes frozen = 0;
+};
+// The memory of the units of level Parameters while each layer of a stage runs: its unit and the
+// next one are gathered, and its unit's gradients exist twice, as the backward made them and in the
+// buffer of a reduction. Empty where the parameters of the whole stage are gathered at once, and
+// for other levels.
+std::vector<plan::UnitMemory> memory_of_units(const recipe::Recipe::Mesh& mesh,
+                                              const std::vector<LayerParameters>& layers);
+
 // The bytes of a stage's parameters.
 struct StageParameters {
   Bytes trained = 0;
-  Bytes largest_unit = 0;
+  Bytes largest_unit = 0;  // 0 if the costs of F and B have the units' memory: memory_of_units()
   Bytes frozen = 0;
   Bytes largest = 0;  // the largest trained parameter: no bucket is smaller than its parameters
 };
