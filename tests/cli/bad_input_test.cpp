@@ -165,6 +165,8 @@ TEST_F(BadInput, RefusesFlagsWithoutEffect) {
   expect(run({"view", "--csv", "two.csv", "--stages", "3"}), 2,
          {"--stages has no effect with --csv", "Leave it out."});
   expect(run({"view", "runs/x", "--costs", "1,2"}), 2, {"--costs has no effect with a run folder"});
+  expect(run({"view", "--schedule", "zbv", "--stages", "5"}), 2, {"Give 4 or 6 stages."});
+  expect(run({"view", "--schedule", "zb_h1", "--stages-per-rank", "2"}), 2, {"It has 1."});
   expect(run({"view", "--schedule", "1f1b", "--backward-order", "forward"}), 2,
          {"--backward-order has no effect with --schedule 1f1b"});
   expect(run({"view", "--schedule", "gpipe", "--out", ""}), 2, {"--out is empty"});

@@ -55,11 +55,25 @@ TEST_F(Program, EveryVerbHasHelpWithExamples) {
   EXPECT_EQ(run({}).code, 2);
 }
 
+TEST_F(Program, ViewDrawsSchedulesWithSeveralStagesPerRank) {
+  const auto zbv = run({"view", "--schedule", "zbv", "--stages", "4", "--micro-batches", "3"});
+  EXPECT_EQ(zbv.code, 0) << zbv.err;
+  EXPECT_THAT(zbv.out, ::testing::AllOf(HasSubstr("3I0"), HasSubstr("0W2")));
+  const auto looped = run({"view", "--schedule", "interleaved_1f1b", "--stages", "6",
+                           "--stages-per-rank", "3", "--micro-batches", "4", "--json"});
+  EXPECT_EQ(looped.code, 0) << looped.err;
+  // A pipeline runs those with one stage on each rank and whole backwards.
+  EXPECT_THAT(run({"train", TRESTLE_SOURCE_DIR "/recipes/two_linears.toml", "--schedule", "zbv",
+                   "--dry-run"})
+                  .err,
+              HasSubstr("1f1b, gpipe, model_parallel"));
+}
+
 TEST_F(Program, DoctorAndHelpListNamesOfTables) {
   EXPECT_THAT(run({"doctor"}).out,
               ::testing::AllOf(HasSubstr("libtorch"), HasSubstr("virtual:N (up to 64 of any size)"),
-                               HasSubstr("1f1b, gpipe"), HasSubstr("unet, unet3d, resnet18"),
-                               HasSubstr("arrays, carvana")));
+                               HasSubstr("1f1b, dualpipev, gpipe"),
+                               HasSubstr("unet, unet3d, resnet18"), HasSubstr("arrays, carvana")));
   EXPECT_THAT(unwrapped(run({"doctor"}).out),
               HasSubstr("'attention' in [transformer], default fused: "
                         "_scaled_dot_product_flash_attention_for_cpu on cpu, "

@@ -1,4 +1,5 @@
 #include "tests/fuzz/fuzz.h"
+#include "tests/schedule/tables.h"
 #include "trestle/schedule/csv.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
@@ -31,13 +32,13 @@ std::vector<std::string> tables() {
                                     "0F0,0SEND_F0,0RECV_B0,0B0\r\n1RECV_F0,1F0,1B0,1SEND_B0\r\n",
                                     "0F0,\"(0F1;0B0)OVERLAP_F_B\",0B1\n", ""};
   for (const auto& info : known_schedules()) {
-    const Schedule table = generate(info.name, {.stages = 3, .micro_batches = 2});
+    const Schedule table = schedule::tables::table_on_ranks(info, 3, 2);
     seeds.push_back(to_csv(table));
     LowerOptions options;
-    options.routes = main_lane(3);
+    options.routes = main_lane(table.stages);
     options.routes->push_back({0, 2, true, "s1"});
     options.routes->push_back({0, 1, true, "a \"b\",\nc"});
-    options.recompute.assign(3, Recompute::ExceptLast);
+    options.recompute.assign(static_cast<std::size_t>(table.stages), Recompute::ExceptLast);
     seeds.push_back(to_csv(lower(table, options)));
   }
   return seeds;

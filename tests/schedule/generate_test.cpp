@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tests/schedule/tables.h"
 #include "trestle/base/error.h"
 #include "trestle/schedule/csv.h"
 #include "trestle/schedule/validate.h"
@@ -51,7 +52,7 @@ TEST(Generate, OneStage) {
 TEST(Generate, UnknownNamesGetASuggestion) {
   EXPECT_THAT(generate_error("gpip", {}), HasSubstr("did you mean 'gpipe'?"));
   EXPECT_THAT(generate_error("1F1B", {}), HasSubstr("did you mean '1f1b'?"));
-  EXPECT_THAT(generate_error("magic", {}), HasSubstr("Known: 1f1b, gpipe"));
+  EXPECT_THAT(generate_error("magic", {}), HasSubstr("Known: 1f1b, dualpipev, gpipe"));
 }
 
 TEST(Generate, RejectsNumbersOutOfRange) {
@@ -61,12 +62,33 @@ TEST(Generate, RejectsNumbersOutOfRange) {
   EXPECT_THAT(generate_error("1f1b", {.micro_batches = 1 << 30}), HasSubstr("micro-batches"));
 }
 
+TEST(Generate, RefusesStagesPerRankWithTheNearestNumbers) {
+  EXPECT_THAT(generate_error("zbv", {.stages = 4, .micro_batches = 4}),
+              HasSubstr("schedule 'zbv' cannot have 1 stages per rank\n  It has 2."));
+  EXPECT_THAT(generate_error("gpipe", {.stages = 4, .micro_batches = 4, .stages_per_rank = 2}),
+              HasSubstr("It has 1."));
+  EXPECT_THAT(generate_error("looped_bfs", {.stages = 7, .micro_batches = 4, .stages_per_rank = 3}),
+              HasSubstr("Give 6 or 9 stages."));
+  EXPECT_THAT(generate_error("looped_bfs", {.stages = 2, .micro_batches = 4, .stages_per_rank = 3}),
+              HasSubstr("Give 3 stages."));
+  EXPECT_THAT(generate_error("looped_bfs", {.stages = 2, .stages_per_rank = 0}),
+              HasSubstr("0 stages per rank"));
+  EXPECT_THAT(generate_error("dualpipev", {.stages = 6, .micro_batches = 5, .stages_per_rank = 2}),
+              HasSubstr("Give at least 6."));
+  EXPECT_THAT(
+      generate_error("interleaved_1f1b", {.stages = 6, .micro_batches = 10, .stages_per_rank = 2}),
+      HasSubstr("Give 9 or 12 micro-batches."));
+}
+
 TEST(Generate, KnownSchedulesAreDescribedCorrectly) {
   ASSERT_FALSE(known_schedules().empty());
   EXPECT_TRUE(std::ranges::is_sorted(known_schedules(), {}, &ScheduleInfo::name));
   for (const ScheduleInfo& info : known_schedules()) {
-    const Schedule schedule = generate(info.name, {.stages = 3, .micro_batches = 4});
+    const Schedule schedule = tables::table_on_ranks(info, 3, 4);
     EXPECT_EQ(schedule.name, info.name);
+    const auto splits = [](const Action& one) { return one.kind == Kind::InputGrad; };
+    EXPECT_EQ(std::ranges::any_of(schedule.ranks[0], splits), info.splits_backward);
+    EXPECT_FALSE(info.sizes.empty());
     EXPECT_EQ(all_forwards_first(schedule), info.all_forwards_first);
     EXPECT_FALSE(info.summary.empty());
   }

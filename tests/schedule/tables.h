@@ -1,10 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "trestle/schedule/action.h"
 #include "trestle/schedule/csv.h"
+#include "trestle/schedule/generate.h"
 #include "trestle/schedule/routes.h"
 #include "trestle/schedule/schedule.h"
 
@@ -43,6 +45,20 @@ inline Schedule two_stages_per_rank(Placement placement, int ranks, int micro_ba
     }
   }
   return schedule;
+}
+
+// A table of a known schedule on this many ranks, with the stages per rank that it needs, or with
+// `chunks`. A schedule that needs more micro-batches gets one for each stage.
+inline Schedule table_on_ranks(const ScheduleInfo& info, int ranks, int micro_batches,
+                               int chunks = 1, BackwardOrder order = BackwardOrder::Reverse) {
+  const int per_rank = info.stages_per_rank > 0 ? info.stages_per_rank : chunks;
+  const int stages = ranks * per_rank;
+  const bool needs_more = info.sizes.starts_with("at least");
+  return generate(info.name,
+                  {.stages = stages,
+                   .micro_batches = needs_more ? std::max(stages, micro_batches) : micro_batches,
+                   .backward_order = order,
+                   .stages_per_rank = per_rank});
 }
 
 // The routes of a model with a main lane between all neighbours, and these skips.

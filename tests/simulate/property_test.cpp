@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "tests/schedule/tables.h"
-#include "tests/schedule/zero_bubble_tables.h"
 #include "trestle/base/text.h"
 #include "trestle/schedule/csv.h"
 #include "trestle/schedule/generate.h"
@@ -183,15 +182,15 @@ void check(const Schedule& table, unsigned seed) {
 TEST(EverySchedule, FromGenerators) {
   unsigned seed = 0;
   for (const auto& info : schedule::known_schedules()) {
-    for (int stages = 1; stages <= 8; ++stages) {
+    for (int ranks = 1; ranks <= 8; ++ranks) {
       for (int micro_batches = 1; micro_batches <= 16; ++micro_batches) {
-        for (const auto order :
-             {schedule::BackwardOrder::Reverse, schedule::BackwardOrder::Forward}) {
-          check(schedule::generate(
-                    info.name,
-                    {.stages = stages, .micro_batches = micro_batches, .backward_order = order}),
+        check(schedule::tables::table_on_ranks(info, ranks, micro_batches), ++seed);
+        if (info.all_forwards_first)
+          check(schedule::tables::table_on_ranks(info, ranks, micro_batches, 1,
+                                                 schedule::BackwardOrder::Forward),
                 ++seed);
-        }
+        if (info.stages_per_rank == 0 && micro_batches % ranks == 0)
+          check(schedule::tables::table_on_ranks(info, ranks, micro_batches, 3), ++seed);
       }
     }
   }
@@ -204,17 +203,6 @@ TEST(EverySchedule, WithSeveralStagesOnARank) {
     for (int ranks = 1; ranks <= 4; ++ranks) {
       for (int micro_batches = 1; micro_batches <= 8; ++micro_batches) {
         check(schedule::tables::two_stages_per_rank(placement, ranks, micro_batches), ++seed);
-      }
-    }
-  }
-}
-
-TEST(EverySchedule, WithSplitBackwards) {
-  unsigned seed = 2000;
-  for (const auto which : {schedule::tables::ZeroBubble::H1, schedule::tables::ZeroBubble::H2}) {
-    for (int stages = 1; stages <= 6; ++stages) {
-      for (int micro_batches = 1; micro_batches <= 12; ++micro_batches) {
-        check(schedule::tables::zero_bubble(which, stages, micro_batches), ++seed);
       }
     }
   }

@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "tests/schedule/zero_bubble_tables.h"
 #include "trestle/base/text.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
@@ -17,8 +16,6 @@ using schedule::BackwardOrder;
 using schedule::Recompute;
 using schedule::Schedule;
 using schedule::Timeline;
-using schedule::tables::zero_bubble;
-using schedule::tables::ZeroBubble;
 using testing::Each;
 using testing::ElementsAre;
 
@@ -89,13 +86,15 @@ TEST_P(PublishedBubbles, OneForwardOneBackward) {
 
 TEST_P(PublishedBubbles, ZeroBubbleH1) {
   const Row& row = GetParam();
-  const Schedule table = zero_bubble(ZeroBubble::H1, row.stages, row.micro_batches);
+  const Schedule table =
+      schedule::generate("zb_h1", {.stages = row.stages, .micro_batches = row.micro_batches});
   EXPECT_EQ(printed(bubble(row, table)), printed(row.h1));
 }
 
 TEST_P(PublishedBubbles, ZeroBubbleH2) {
   const Row& row = GetParam();
-  const Schedule table = zero_bubble(ZeroBubble::H2, row.stages, row.micro_batches);
+  const Schedule table =
+      schedule::generate("zb_h2", {.stages = row.stages, .micro_batches = row.micro_batches});
   EXPECT_EQ(printed(bubble(row, table)), printed(row.h2));
 }
 
@@ -139,10 +138,12 @@ TEST(IdealIdle, OneForwardOneBackward) {
 }
 
 TEST(IdealIdle, ZeroBubble) {
-  const Timeline h1 = four_by_sixteen(zero_bubble(ZeroBubble::H1, 4, 16));
+  const Timeline h1 =
+      four_by_sixteen(schedule::generate("zb_h1", {.stages = 4, .micro_batches = 16}));
   EXPECT_THAT(idle(h1), Each(3.0));
   EXPECT_THAT(peak_live_activations(h1), Each(4));
-  const Timeline h2 = four_by_sixteen(zero_bubble(ZeroBubble::H2, 4, 16));
+  const Timeline h2 =
+      four_by_sixteen(schedule::generate("zb_h2", {.stages = 4, .micro_batches = 16}));
   EXPECT_THAT(peak_live_activations(h2), Each(7));
 }
 

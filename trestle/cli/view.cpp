@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
@@ -36,6 +37,7 @@ struct ViewArguments {
   std::string schedule;
   int stages = 4;
   int micro_batches = 8;
+  int stages_per_rank = 0;  // 0 = what the schedule needs
   std::string backward_order = "reverse";
   std::string costs;
   std::string csv;
@@ -78,6 +80,12 @@ simulate::Costs parse_costs(const std::string& words, int stages) {
   return costs;
 }
 
+int stages_per_rank(const ViewArguments& arguments) {
+  if (arguments.stages_per_rank > 0) return arguments.stages_per_rank;
+  const auto& info = choose("schedule", arguments.schedule, schedule::known_schedules());
+  return std::max(1, info.stages_per_rank);
+}
+
 std::vector<schedule::Timeline> simulated(const ViewArguments& arguments,
                                           std::vector<std::string>& written) {
   schedule::Schedule table;
@@ -94,6 +102,7 @@ std::vector<schedule::Timeline> simulated(const ViewArguments& arguments,
     options.stages = arguments.stages;
     options.micro_batches = arguments.micro_batches;
     options.backward_order = schedule::parse_backward_order(arguments.backward_order);
+    options.stages_per_rank = stages_per_rank(arguments);
     table = schedule::generate(arguments.schedule, options);
   }
   if (!arguments.save_csv.empty()) {
@@ -177,7 +186,8 @@ void check_view(const Verb& verb, const ViewArguments& arguments) {
     throw UsageError(
         "give one of: RUN_FOLDER, --schedule NAME, --csv FILE, or RECIPE with --split",
         {.hint = "For example: trestle view --schedule 1f1b --stages 4 --micro-batches 8"});
-  const std::vector<std::string> generated = {"--stages", "--micro-batches", "--backward-order"};
+  const std::vector<std::string> generated = {"--stages", "--stages-per-rank", "--micro-batches",
+                                              "--backward-order"};
   if (!arguments.run.empty()) {
     const char* const form = arguments.split.split ? "with --split" : "with a run folder";
     refuse_without_effect(verb, generated, form);
@@ -185,7 +195,7 @@ void check_view(const Verb& verb, const ViewArguments& arguments) {
   } else if (!arguments.csv.empty()) {
     refuse_without_effect(verb, generated, "with --csv");
     need_file(arguments.csv, "--csv");
-  } else if (arguments.schedule != "gpipe") {
+  } else if (arguments.schedule != "gpipe" && arguments.schedule != "looped_bfs") {
     refuse_without_effect(verb, {"--backward-order"}, "with --schedule " + arguments.schedule);
   }
   need_folder_for(arguments.out, "--out");
@@ -246,8 +256,14 @@ void add_view(Verb app, const RunOptions& options) {
         .type(type);
   };
   count("--stages", &ViewArguments::stages, "P", "Number of stages");
+  verb.add_number(
+          "--stages-per-rank", {1, std::numeric_limits<int>::max()},
+          [arguments](std::int64_t n) { arguments->stages_per_rank = static_cast<int>(n); },
+          "Number of stages on each rank (default what the schedule needs, or 1)")
+      .type("V");
   count("--micro-batches", &ViewArguments::micro_batches, "M", "Number of micro-batches");
-  verb.add("--backward-order", arguments->backward_order, "gpipe: reverse or forward")
+  verb.add("--backward-order", arguments->backward_order,
+           "gpipe and looped_bfs: reverse or forward")
       .one_of(schedule::backward_order_names())
       .type("ORDER");
   verb.add("--costs", arguments->costs,
@@ -265,6 +281,7 @@ void add_view(Verb app, const RunOptions& options) {
   verb.footer(
       examples({"trestle view --schedule 1f1b --stages 4 --micro-batches 8 --out 1f1b.svg",
                 "trestle view --schedule gpipe --stages 2 --micro-batches 4 --costs 1,2,1.5,3",
+                "trestle view --schedule zbv --stages 8 --micro-batches 8",
                 "trestle view --csv mine.csv --out mine.svg", "trestle view runs/unet_quick",
                 "trestle view recipes/gpt2.toml --split --mesh tensor=4 --out split.svg"}) +
       "The drawing is folded to the width of the terminal, or to COLUMNS.\n" + exit_codes());

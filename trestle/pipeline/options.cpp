@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/threads.h"
@@ -103,7 +104,7 @@ void check_devices(const PipelineOptions& options, int stages, Mistakes& mistake
 
 void check_stages(const PipelineOptions& options, int layers, Mistakes& mistakes) {
   try {
-    schedule::generate(options.schedule, {.stages = 1, .micro_batches = 1});
+    choose("schedule", options.schedule, schedule::schedules_of_pipelines());
   } catch (const UsageError& error) {
     mistakes.emplace_back(error.what());
   }

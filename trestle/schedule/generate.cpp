@@ -22,6 +22,23 @@ constexpr std::array backward_orders = {NamedOrder{"reverse", BackwardOrder::Rev
 constexpr int most_stages = std::numeric_limits<std::int16_t>::max();
 constexpr int most_micro_batches = 1 << 20;
 
+void check_stages_per_rank(const generators::Generator& generator, const GenerateOptions& options) {
+  const int given = options.stages_per_rank, needed = generator.stages_per_rank;
+  if (needed != 0 && given != needed)
+    throw UsageError(
+        text("schedule '", generator.name, "' cannot have ", given, " stages per rank"),
+        {.hint = text("It has ", needed, ".")});
+  if (given >= 1 && options.stages % given == 0) return;
+  if (given < 1)
+    throw UsageError(
+        text("schedule '", generator.name, "' cannot have ", given, " stages per rank"));
+  const int below = options.stages / given * given;
+  throw UsageError(text("schedule '", generator.name, "' cannot have ", options.stages, " stages, ",
+                        given, " on each rank"),
+                   {.hint = text("Give ", below > 0 ? text(below, " or ") : std::string(),
+                                 below + given, " stages.")});
+}
+
 void check_sizes(std::string_view name, const GenerateOptions& options) {
   if (options.stages < 1 || options.stages > most_stages) {
     throw UsageError(text("schedule '", name, "' cannot have ", options.stages, " stages"),
@@ -39,6 +56,7 @@ void check_sizes(std::string_view name, const GenerateOptions& options) {
 Schedule generate(std::string_view name, const GenerateOptions& options) {
   const auto& generator = choose("schedule", name, generators::all_generators());
   check_sizes(name, options);
+  check_stages_per_rank(generator, options);
   Schedule schedule = generator.make(options);
   schedule.name = name;
   return schedule;
@@ -58,24 +76,26 @@ const std::vector<ScheduleInfo>& known_schedules() {
   static const std::vector<ScheduleInfo> known = [] {
     std::vector<ScheduleInfo> list;
     for (const auto& generator : generators::all_generators()) {
-      list.push_back({std::string(generator.name), std::string(generator.summary),
-                      generator.all_forwards_first});
+      list.push_back({.name = std::string(generator.name),
+                      .summary = std::string(generator.summary),
+                      .all_forwards_first = generator.all_forwards_first,
+                      .splits_backward = generator.splits_backward,
+                      .sizes = std::string(generator.sizes),
+                      .stages_per_rank = generator.stages_per_rank});
     }
     return list;
   }();
   return known;
 }
 
-namespace generators {
-
-Schedule one_stage_per_rank(const GenerateOptions& options) {
-  Schedule schedule;
-  schedule.stages = options.stages;
-  schedule.micro_batches = options.micro_batches;
-  schedule.ranks.resize(static_cast<std::size_t>(options.stages));
-  for (int stage = 0; stage < options.stages; ++stage) schedule.rank_of_stage.push_back(stage);
-  return schedule;
+const std::vector<ScheduleInfo>& schedules_of_pipelines() {
+  static const std::vector<ScheduleInfo> runs = [] {
+    std::vector<ScheduleInfo> list;
+    for (const ScheduleInfo& info : known_schedules())
+      if (!info.splits_backward && info.stages_per_rank == 1) list.push_back(info);
+    return list;
+  }();
+  return runs;
 }
 
-}  // namespace generators
 }  // namespace trestle::schedule

@@ -20,11 +20,14 @@ std::vector<std::string> backward_order_names();
 struct GenerateOptions {
   int stages = 1;                                         // >= 1
   int micro_batches = 1;                                  // >= 1; may be fewer than stages
-  BackwardOrder backward_order = BackwardOrder::Reverse;  // used by "gpipe" only
+  BackwardOrder backward_order = BackwardOrder::Reverse;  // used by "gpipe" and "looped_bfs" only
+  int stages_per_rank =
+      1;  // divides `stages`; ranks have stages r, r + p, r + 2p, ..., or form a V
 };
 
 // Returns compute actions only; lower() adds communication. Throws UsageError for an unknown name
-// (with the nearest one) and for options that the schedule does not support.
+// (with the nearest one), and for options that the schedule does not support, with the nearest
+// legal numbers.
 Schedule generate(std::string_view name, const GenerateOptions& options);
 
 // The schedules that generate() makes, sorted by name.
@@ -33,7 +36,13 @@ struct ScheduleInfo {
   std::string summary;
   // True if all forwards come before the first backward, so that a whole-batch loss is possible.
   bool all_forwards_first = false;
+  bool splits_backward = false;  // has I and W in place of some B
+  std::string sizes = {};        // which numbers of stages and micro-batches it takes
+  int stages_per_rank = 1;       // which it needs; 0 = any
 };
 const std::vector<ScheduleInfo>& known_schedules();
+
+// Those that a pipeline runs by name: with one stage on each rank, and without I and W.
+const std::vector<ScheduleInfo>& schedules_of_pipelines();
 
 }  // namespace trestle::schedule

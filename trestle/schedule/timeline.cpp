@@ -1,6 +1,7 @@
 #include "trestle/schedule/timeline.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -117,6 +118,26 @@ double idle_share_of_makespan(const Timeline& timeline) {
 double idle_share_of_ideal(const Timeline& timeline) {
   const double work = total_busy(timeline);
   return work > 0 ? timeline.rank_count * makespan(timeline) / work - 1 : 0;
+}
+
+double makespan_bubble(const Timeline& timeline) {
+  const std::vector<double> seconds = busy(timeline);
+  return makespan(timeline) - *std::max_element(seconds.begin(), seconds.end());
+}
+
+double span_bubble(const Timeline& timeline) {
+  const std::vector<double> seconds = busy(timeline);
+  std::vector<std::pair<double, double>> spans(seconds.size(), {INFINITY, 0});
+  for (const Event& event : timeline.events) {
+    if (!is_compute(event.action.kind)) continue;
+    auto& [first, last] = spans[static_cast<std::size_t>(event.rank)];
+    first = std::min(first, event.begin);
+    last = std::max(last, event.end);
+  }
+  double longest = 0;
+  for (std::size_t rank = 0; rank < spans.size(); ++rank)
+    longest = std::max(longest, spans[rank].second - spans[rank].first - seconds[rank]);
+  return longest;
 }
 
 EventIndex::EventIndex(const Timeline& timeline) {

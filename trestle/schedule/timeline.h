@@ -108,6 +108,13 @@ std::vector<double> busy(const Timeline& timeline);
 double idle_share_of_makespan(const Timeline& timeline);
 double idle_share_of_ideal(const Timeline& timeline);
 
+// The two bubbles, in seconds. Makespan: the makespan without the busy time of the busiest rank.
+// Span (Qi et al. 2023): the longest time in which a rank waits between its first and its last
+// compute action. Zero-bubble schedules have no span bubble, and the ramp of the first forwards in
+// their makespan bubble.
+double makespan_bubble(const Timeline& timeline);
+double span_bubble(const Timeline& timeline);
+
 // Finds the events of a stage and a micro-batch in Timeline::events in constant time. It keeps no
 // reference to the timeline. It takes 16 bytes for each pair of a stage and a micro-batch, up to
 // the largest numbers in the timeline.

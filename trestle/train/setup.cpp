@@ -34,15 +34,15 @@ namespace {
 
 // The pipeline refuses it too, but only at the first batch.
 void check_loss(const recipe::Recipe& recipe, const UserParts& own) {
+  const auto& schedule =
+      choose("schedule", recipe.pipeline.schedule, schedule::schedules_of_pipelines());
   const nn::Loss loss = loss_of(recipe, own);
   const bool own_loss = own.losses.contains(recipe.train.loss);
   if (recipe.data.name == "tokens" && !own_loss && loss.name != "token_cross_entropy")
     throw UsageError(text("the loss '", loss.name, "' does not take the scores of tokens"),
                      {.hint = "Leave 'loss' in [train] out: it is token_cross_entropy then."});
-  if (loss.kind == nn::Loss::Kind::Additive) return;
-  for (const auto& known : schedule::known_schedules())
-    if (known.name == recipe.pipeline.schedule && !known.all_forwards_first)
-      nn::refuse_whole_batch(loss, known.name);
+  if (loss.kind == nn::Loss::Kind::WholeBatch && !schedule.all_forwards_first)
+    nn::refuse_whole_batch(loss, schedule.name);
 }
 
 // A run of 'count' windows would otherwise read all of them.

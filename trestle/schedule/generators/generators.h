@@ -13,13 +13,13 @@ struct Generator {
   std::string_view name;
   std::string_view summary;                       // one line of help
   bool all_forwards_first = false;                // then a whole-batch loss is possible
+  bool splits_backward = false;                   // I and W in place of some B
+  std::string_view sizes = "any";                 // which numbers of stages and micro-batches
+  int stages_per_rank = 1;                        // 0 = any
   Schedule (*make)(const GenerateOptions&) = {};  // compute actions only
 };
 
 // Every schedule, sorted by name.
 const std::vector<Generator>& all_generators();
-
-// An empty table with one stage on each rank: rank s holds stage s.
-Schedule one_stage_per_rank(const GenerateOptions& options);
 
 }  // namespace trestle::schedule::generators

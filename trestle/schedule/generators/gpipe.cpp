@@ -1,4 +1,5 @@
 #include "trestle/schedule/generators/generators.h"
+#include "trestle/schedule/table_rows.h"
 
 namespace trestle::schedule::generators {
 
@@ -7,7 +8,7 @@ namespace {
 // All forwards, then all backwards (Huang et al. 2019, "GPipe"). Every stage keeps the activations
 // of all micro-batches.
 Schedule make_gpipe(const GenerateOptions& options) {
-  Schedule schedule = one_stage_per_rank(options);
+  Schedule schedule = table_in_loop(options);
   const int count = options.micro_batches;
   for (int stage = 0; stage < options.stages; ++stage) {
     auto& actions = schedule.ranks[static_cast<std::size_t>(stage)];

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "trestle/schedule/generators/generators.h"
+#include "trestle/schedule/table_rows.h"
 
 namespace trestle::schedule::generators {
 
@@ -10,7 +11,7 @@ namespace {
 // keeps the activations of at most min(micro-batches, stages - s) micro-batches. There may be fewer
 // micro-batches than stages.
 Schedule make_one_f_one_b(const GenerateOptions& options) {
-  Schedule schedule = one_stage_per_rank(options);
+  Schedule schedule = table_in_loop(options);
   const int count = options.micro_batches;
   for (int stage = 0; stage < options.stages; ++stage) {
     auto& actions = schedule.ranks[static_cast<std::size_t>(stage)];
