@@ -1,6 +1,8 @@
 // `trestle plan` as a user types it. tests/plan/search_test.cpp has the search itself.
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"
@@ -232,6 +234,97 @@ TEST_F(PlanVerb, PrintsThePlansOfARecipe) {
   const Finished small = run({"plan", "tiny.toml", "--memory", "1KiB"});
   ASSERT_EQ(small.code, 0) << small.err;
   EXPECT_THAT(small.out, AllOf(HasSubstr("None of "), HasSubstr("least memory: ")));
+}
+
+// The last batch of an epoch has 3 examples, fewer than 4 data ranks.
+TEST_F(PlanVerb, LastBatchesOfFewExamplesLimitTheDataRanks) {
+  std::string recipe = tiny_recipe("toy", 12);
+  const auto count = recipe.find("count = ");
+  ASSERT_NE(count, std::string::npos);
+  recipe.replace(count, recipe.find('\n', count) - count, "count = 27\nvalidation = 0");
+  recipe.insert(recipe.find("[train]") + 8, "drop_last = false\n");
+  write_file(folder_ / "odd.toml", recipe);
+  const Finished refused = run({"plan", "odd.toml", "--devices", "4", "--keep", "data=4"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("the last batch of an epoch has 3 examples"));
+  const Finished done = run({"plan", "odd.toml", "--devices", "4", "--json"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  for (const auto& plan : nlohmann::json::parse(done.out)["plans"])
+    EXPECT_LT(plan["strategy"]["data"].get<int>(), 4) << plan["strategy"];
+}
+
+// A small GPT of letters.
+class PlanOfGpt : public PlanVerb {
+ protected:
+  static void SetUpTestSuite() {
+    PlanVerb::SetUpTestSuite();
+    std::string sea;
+    for (int i = 0; i < 400; ++i) sea += "the sea is wide and deep. ";
+    write_file(folder_ / "sea.txt", sea);
+    ASSERT_EQ(run({"text", "prepare", "sea.txt", "--tokenizer", "characters", "--out", "sea"}).code,
+              0);
+  }
+  static std::string recipe(const std::string& train, const std::string& rest) {
+    return text(R"([model]
+name = "gpt2"
+width = 32
+[transformer]
+layers = 2
+heads = 4
+context = 32
+[data]
+name = "tokens"
+tokens = "sea"
+order = "random"
+count = 27
+validation_windows = 8
+[optimizer]
+name = "adamw"
+[train]
+batch = 12
+)",
+                train, rest);
+  }
+};
+
+// Strategies with data ranks that are not legal share their layers with legal ones.
+TEST_F(PlanOfGpt, LegalStrategiesKeepTheirLayersBesideOnesThatAreNotLegal) {
+  write_file(folder_ / "odd.toml", recipe("drop_last = false\n", ""));
+  const Finished done = run({"plan", "odd.toml", "--devices", "4", "--json"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_FALSE(nlohmann::json::parse(done.out)["plans"].empty());
+}
+
+// The plan replaces how a recipe recomputes.
+TEST_F(PlanOfGpt, RecomputationOfTheRecipeIsThePlans) {
+  write_file(folder_ / "segments.toml",
+             recipe("", "[pipeline]\nrecompute = \"always\"\ncheckpoint_segments = 2\n"));
+  const Finished segments = run({"plan", "segments.toml", "--devices", "1", "--out", "best.toml"});
+  EXPECT_EQ(segments.code, 0) << segments.err;
+  EXPECT_EQ(run({"train", "best.toml", "--dry-run"}).code, 0);
+  write_file(folder_ / "split.toml",
+             recipe("",
+                    "[mesh]\ntensor = 2\n[pipeline]\nrecompute = \"always\"\n"
+                    "checkpoint = [\"blocks\"]\nsplit_recomputed = true\n"));
+  const Finished split = run({"plan", "split.toml", "--devices", "2"});
+  EXPECT_EQ(split.code, 0) << split.err;
+  EXPECT_THAT(
+      run({"plan", "split.toml", "--devices", "2", "--keep", "tensor=2,sequence_parallel=yes"}).err,
+      HasSubstr("plans of this model do not split the tokens"));
+}
+
+TEST_F(PlanVerb, TakesTheNameOfARecipe) {
+  std::filesystem::create_directory(folder_ / "recipes");
+  write_file(folder_ / "recipes" / "tiny.toml", tiny_recipe("mlp", 12));
+  EXPECT_EQ(run({"plan", "tiny", "--devices", "2"}).code, 0);
+  EXPECT_EQ(run({"choose", "tiny", "--devices", "2", "--batch", "12"}).code, 0);
+}
+
+TEST_F(PlanVerb, WritesNothingWhereNothingIsAsked) {
+  write_file(folder_ / "tiny.toml", tiny_recipe("mlp", 12));
+  EXPECT_THAT(run({"plan", "tiny.toml", "--out", "one.svg", "--svg", "one.svg"}).err,
+              HasSubstr("--out and --svg name one file, one.svg"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "one.svg"));
 }
 
 TEST_F(PlanVerb, RefusesRecipesThatCannotBePlanned) {

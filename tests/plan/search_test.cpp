@@ -416,7 +416,9 @@ TEST(PlanReport, NamesTheMultiplesThatItTried) {
   EXPECT_THAT(report(),
               HasSubstr("no multiple up to 16 times these fits, nor 24, 32, 48, 64 times"));
   result.least_devices = 26;
-  EXPECT_THAT(report(), HasSubstr("26 (the first multiple of 2 on which one fits)"));
+  EXPECT_THAT(report(),
+              HasSubstr("26 (the first multiple of 2 on which one fits with the tensor ranks that "
+                        "were searched)"));
   result.least_devices = 64;
   EXPECT_THAT(report(), HasSubstr("64 (the first of 24, 32, 48, 64 times 2 on which one fits; no "
                                   "multiple up to 16 times does)"));

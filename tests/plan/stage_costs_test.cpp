@@ -143,8 +143,8 @@ TEST(StageCosts, AccountsForAWholeBatchLoss) {
   EXPECT_EQ(stages[1].loss_transient, 8 * 50);
 }
 
-// The parameters of c are gathered while it runs. Its backward has their gradients twice. Each layer
-// keeps half of its gradients.
+// The parameters of c are gathered while it runs. Its backward has their gradients twice. Each
+// layer keeps half of its gradients.
 TEST(StageCosts, AddTheMemoryOfUnitsWhereItsLayerRuns) {
   const auto plain = costs_of_cut(four(), {4}).costs.stages[0];
   const auto at = [&](std::size_t layer, UnitMemory memory, int shards = 1) {

@@ -60,6 +60,7 @@ void need_folder(const fs::path& path, const std::string& flag) {
 }
 
 void need_folder_for(const fs::path& file, const std::string& flag) {
+  if (file.empty()) return;
   if (fs::is_directory(file))
     throw UsageError(text(flag, " ", file.string(), ": is a folder, not a file"));
   const fs::path folder = file.parent_path();

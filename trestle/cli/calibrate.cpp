@@ -10,6 +10,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/base/shell_word.h"
 #include "trestle/base/terminal.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
@@ -112,14 +113,16 @@ int measure(const World* world, const CalibrateArguments& arguments,
   options.progress = bar_of(arguments.json);
   const train::Calibration measured = train::calibrate(world, options);
   if (!measured.machine.measured_on) return 0;  // the first rank has it
+  // Another calibration may have written it meanwhile.
+  train::refuse_replacing({arguments.out}, arguments.overwrite, "--out");
   write_file(arguments.out, file_head + plan::to_toml(measured.machine));
   if (arguments.json)
     std::cout << calibration_json(measured, arguments.out.string()) << std::endl;
   else
     std::cout << calibration_words(measured, columns_for_text(STDOUT_FILENO)) << "wrote "
               << arguments.out.string() << " in " << format_duration(measured.seconds)
-              << "      use it: trestle plan RECIPE --machine " << arguments.out.string()
-              << std::endl;
+              << "      use it: trestle plan RECIPE --machine "
+              << shell_word(arguments.out.string()) << std::endl;
   return 0;
 }
 

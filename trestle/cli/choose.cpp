@@ -18,6 +18,7 @@
 #include "trestle/plan/choose/techniques.h"
 #include "trestle/plan/machine/nodes.h"
 #include "trestle/plan/search/memory_limit.h"
+#include "trestle/recipe/recipe.h"
 #include "trestle/simulate/link.h"
 
 namespace trestle::cli {
@@ -68,7 +69,7 @@ ModelAnswer checked_model(const std::string& words) {
                      {.hint = "For example: trestle choose llama-2-7b --devices 8."});
   ModelAnswer model = parse_model_answer(words);
   if (!model.recipe.empty()) {
-    need_file(model.recipe, "MODEL");
+    need_file(recipe::recipe_file(model.recipe), "MODEL");
     return model;
   }
   try {

@@ -11,6 +11,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/plan/gpt/known_models.h"
 #include "trestle/plan/search/search.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/simulate/link.h"
@@ -113,6 +114,10 @@ ModelAnswer parse_model_answer(const std::string& words) {
     throw UsageError(text("unknown kind of model '", form, "'"),
                      {.hint = "Write gpt:, llama: or unet: and its sizes, resnet101, a recipe's "
                               "file, or the name of a known model."});
+  const auto& known = plan::known_models();
+  const bool is_model = std::any_of(known.begin(), known.end(),
+                                    [&](const auto& model) { return model.name == form; });
+  if (!is_model && std::filesystem::exists(recipe::recipe_file(words))) return {.recipe = words};
   return {.form = "model", .sizes = words};
 }
 

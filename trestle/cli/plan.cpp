@@ -113,7 +113,6 @@ int perform_plan(const Verb& verb, const PlanArguments& arguments, const RunOpti
     return plan_by_sizes(arguments, sizes[0].first, sizes[0].second);
   }
   check_verify_flags(verb, arguments);
-  need_file(arguments.recipe, "RECIPE");
   need_folder_for(arguments.out, "--out");
   std::optional<plan::Machine> machine;
   if (!arguments.machine.name.empty()) machine = read_planned_machine(arguments.machine);

@@ -97,13 +97,21 @@ std::vector<RunnablePlan> runnable(const RecipePlanArguments& arguments,
 }
 
 // Cores that devices of this machine share. GPUs share none.
-int shared_cores(const RecipePlanArguments& arguments, const Device& device) {
+int shared_cores(const RecipePlanArguments& arguments, const Device& device, int devices) {
   if (device.torch.is_cuda()) {
     if (arguments.cores > 0)
       throw UsageError("--cores has no effect: the devices are GPUs", {.hint = "Leave it out."});
     return 0;
   }
-  return arguments.cores > 0 ? static_cast<int>(arguments.cores) : core_count();
+  if (arguments.cores == 0) return core_count();
+  // A rank's layers are measured with its share of the cores.
+  const std::int64_t most = std::int64_t{most_threads()} * std::max(1, devices);
+  if (arguments.cores > most)
+    throw UsageError(text("--cores ", arguments.cores, " for ", counted(devices, "device"),
+                          ": this process cannot run an operator on ",
+                          arguments.cores / std::max(1, devices), " threads"),
+                     {.hint = text("Give --cores 1 to ", most, ", or plan on the other machine.")});
+  return static_cast<int>(arguments.cores);
 }
 
 // The recipe's [plan] gives what the command line leaves open.
@@ -155,8 +163,13 @@ void set_nodes(const RecipePlanArguments& arguments, int devices, plan::Machine*
 }  // namespace
 
 int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options) {
-  if (!arguments.out.empty())
+  if (!arguments.out.empty()) {
     train::refuse_replacing({arguments.out}, arguments.output.overwrite, "--out");
+    for (const auto& [file, flag] :
+         {std::pair(arguments.output.svg, "--svg"), {arguments.output.html, "--html"}})
+      if (arguments.out == file)
+        throw UsageError(text("--out and ", flag, " name one file, ", file));
+  }
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   plan::PlanRequest request = arguments.request;
   request.top = std::max(request.top, static_cast<int>(arguments.verify.plans));
@@ -170,7 +183,7 @@ int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options)
   if (request.memory > 0) device.budget = static_cast<Bytes>(request.memory);
   plan::Machine machine = machine_of(device, arguments, here);
   set_nodes(arguments, request.devices, &machine, &recipe);
-  const int cores = shared_cores(arguments, device);
+  const int cores = shared_cores(arguments, device, request.devices);
   train::TrainHooks hooks;
   hooks.models = options.models;
   hooks.user_parts = user_parts_of(options);

@@ -66,7 +66,7 @@ std::vector<Device> cuda_devices(int count) {
   if (count > cuda_count()) {
     throw UsageError(
         text(count, " CUDA devices were requested, but this process sees ", cuda_count()),
-        {.hint = text("Use --devices virtual:", count, " to try the same plan on the CPU.")});
+        {.hint = text("Use the devices virtual:", count, " to try the same plan on the CPU.")});
   }
   std::vector<Device> devices;
   for (int i = 0; i < count; ++i)

@@ -26,6 +26,19 @@ void set_worker_threads(int count);
 // The same for the calling thread alone: the default for later threads does not change.
 void set_own_threads(int count);
 
+// At its end it sets the worker threads to those at its begin, at most core_count(): measurements
+// and the installation of virtual devices set them for good.
+class WorkerThreadsAsBefore {
+ public:
+  WorkerThreadsAsBefore() : before_(threads_of_each(1)) {}
+  ~WorkerThreadsAsBefore() { set_worker_threads(before_); }
+  WorkerThreadsAsBefore(const WorkerThreadsAsBefore&) = delete;
+  WorkerThreadsAsBefore& operator=(const WorkerThreadsAsBefore&) = delete;
+
+ private:
+  int before_;
+};
+
 // While it lives, operators on `device` use `count` threads in every calling thread, including the
 // device's own backward thread, which set_worker_threads() does not reach. Costs next to nothing.
 // It works for virtual devices; on the CPU it sets the calling thread's number, on other devices

@@ -86,7 +86,6 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> 
                                                         const OptimizerOptions& options) {
   const Maker& maker = choose("optimizer", options.name, makers);
   check_values(options);
-  if (parameters.empty()) throw UsageError("an optimizer needs at least one parameter");
   return maker.make(std::move(parameters), options);
 }
 

@@ -19,7 +19,7 @@ namespace trestle::optim {
 void check_options(const OptimizerOptions& options);
 
 // Creates an optimizer over these parameters, in this order. Throws UsageError as check_options()
-// does, and for an empty list.
+// does. An empty list is legal: a stage may have no parameters.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> parameters,
                                                         const OptimizerOptions& options);
 

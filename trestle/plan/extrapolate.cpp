@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -11,13 +12,20 @@ namespace {
 
 // Extrapolates from the two measured sizes to the requested one.
 struct Line {
+  double small_size = 1, large_size = 1, size = 1, parts = 1;
   double steps = 0;  // distance beyond the large size, in units of the distance between the two
   double proportion = 1;  // the requested size divided by the large one
 
+  Line(double small, double large, double wanted, double wanted_parts)
+      : small_size(small),
+        large_size(large),
+        size(wanted),
+        parts(wanted_parts),
+        steps((wanted - large) / (large - small)),
+        proportion(wanted / large) {}
+
   Bytes bytes(Bytes small, Bytes large) const {
-    const double slope = static_cast<double>(large) - static_cast<double>(small);
-    return static_cast<Bytes>(
-        std::llround(std::max(0.0, static_cast<double>(large) + steps * slope)));
+    return extrapolate_bytes(small, small_size, large, large_size, size, parts);
   }
   double seconds(double small, double large) const {
     return std::clamp(large + steps * (large - small), large, large * proportion);
@@ -59,15 +67,27 @@ void check_same(const LayerProfile& small, const LayerProfile& large) {
 
 }  // namespace
 
+Bytes extrapolate_bytes(Bytes small, double small_size, Bytes large, double large_size, double size,
+                        double parts) {
+  const auto a = static_cast<double>(small), b = static_cast<double>(large);
+  const double per_small = a / small_size, per_large = b / large_size;
+  double bytes = b + (size - large_size) / (large_size - small_size) * (b - a);
+  if (small > 0 && per_large > per_small) {  // b = first * size + second * size^2
+    const double second = (per_large - per_small) / (large_size - small_size);
+    bytes = size * (per_small + second * (std::max(size / parts, large_size) - small_size));
+  }
+  constexpr auto most = static_cast<double>(std::numeric_limits<Bytes>::max() / 2);
+  return static_cast<Bytes>(std::llround(std::clamp(bytes, 0.0, most)));
+}
+
 LayerProfile extrapolate(const LayerProfile& small, double small_size, const LayerProfile& large,
-                         double large_size, double size) {
+                         double large_size, double size, double parts) {
   if (!(small_size > 0 && small_size < large_size && large_size <= size && std::isfinite(size)))
     throw UsageError(
         text("cannot extrapolate from the sizes ", small_size, " and ", large_size, " to ", size),
         {.hint = "The sizes must be above 0 and ascend."});
   check_same(small, large);
-  const Line line{.steps = (size - large_size) / (large_size - small_size),
-                  .proportion = size / large_size};
+  const Line line(small_size, large_size, size, parts);
   LayerProfile result = large;
   for (std::size_t i = 0; i < result.layers.size(); ++i) {
     const LayerCost& a = small.layers[i];

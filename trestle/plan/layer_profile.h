@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +72,10 @@ struct LayerProfile {
   // The peak of a whole-batch loss and its backward, in bytes for each byte of the model's outputs,
   // without their gradients. 1 = the outputs in one tensor.
   double loss_memory = 1;
+  // The sizes of the model's only output for the measured micro-batch; empty = unknown. Not in
+  // JSON.
+  std::vector<std::int64_t> output_sizes = {};
+  int output_number_bytes = 4;  // of each of its numbers
 
   double seconds() const;  // forward and backward of all layers
 };

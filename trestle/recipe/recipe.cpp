@@ -171,14 +171,6 @@ bool is_name(const std::filesystem::path& path) {
 
 // The path of a recipe: "resnet18_mnist" stands for recipes/resnet18_mnist.toml if no such file
 // exists.
-std::filesystem::path file_of(const std::filesystem::path& path) {
-  if (std::filesystem::exists(path) || !is_name(path)) return path;
-  for (const std::filesystem::path& folder : recipe_folders())
-    if (const auto known = folder / (path.string() + ".toml"); std::filesystem::exists(known))
-      return known;
-  return path;
-}
-
 [[noreturn]] void refuse_missing(const std::filesystem::path& path) {
   if (!is_name(path))
     throw UsageError(text(path.string(), ": no such recipe"),
@@ -202,8 +194,16 @@ std::vector<std::filesystem::path> recipe_folders() {
   return folders_of_installed("recipes", TRESTLE_RECIPES);
 }
 
+std::filesystem::path recipe_file(const std::filesystem::path& path) {
+  if (std::filesystem::exists(path) || !is_name(path)) return path;
+  for (const std::filesystem::path& folder : recipe_folders())
+    if (const auto known = folder / (path.string() + ".toml"); std::filesystem::exists(known))
+      return known;
+  return path;
+}
+
 Recipe read_recipe(const std::filesystem::path& asked) {
-  const std::filesystem::path path = file_of(asked);
+  const std::filesystem::path path = recipe_file(asked);
   if (!std::filesystem::exists(path)) refuse_missing(path);
   if (std::filesystem::is_directory(path))
     throw UsageError(text(path.string(), ": is a folder, not a recipe file"));

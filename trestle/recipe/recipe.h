@@ -207,6 +207,8 @@ std::vector<std::filesystem::path> recipe_folders();
 // and line for a missing file, invalid TOML, unknown sections and keys (with the nearest known
 // one), wrong types, and values out of range.
 Recipe read_recipe(const std::filesystem::path& path);
+// The file of a path, or of the name of a recipe in the folders of recipes. It need not exist.
+std::filesystem::path recipe_file(const std::filesystem::path& path);
 
 // The same for text; `file` is its name in messages.
 Recipe parse_recipe(std::string_view toml, const std::string& file);

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 
 #include "trestle/base/error.h"
@@ -82,7 +83,7 @@ void check_example(const recipe::Recipe& recipe, const nn::Layers& model, const 
   if (is_large(example.input)) {
     try {
       return run(recipe, model, loss, small(example));
-    } catch (const UsageError&) {
+    } catch (const std::exception&) {
       // A net for pictures of one size refuses others; the real size decides.
     }
   }

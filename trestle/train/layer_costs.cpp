@@ -159,9 +159,14 @@ void count_optimizer_step(const recipe::Recipe& recipe, const nn::Layers& model,
         largest = std::max(largest, static_cast<Bytes>(parameter.nbytes()));
     costs->largest.push_back(largest);
     costs->sizes.step_transients.push_back(
-        step_temporaries(recipe.optimizer) *
-        bytes_during_optimizer_step(recipe, largest, largest).largest);
+        step_temporaries(recipe) * bytes_during_optimizer_step(recipe, largest, largest).largest);
   }
+}
+
+std::int64_t examples_of_loss(const recipe::Recipe& recipe, const nn::Loss& loss,
+                              const LayerCosts& costs) {
+  if (loss.kind != nn::Loss::Kind::WholeBatch) return costs.examples;
+  return std::int64_t{costs.examples} * costs.sizes.micro_batches * recipe.mesh.parts();
 }
 
 void set_loss_memory(const nn::Loss& loss, LayerCosts* costs) {
@@ -207,7 +212,8 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
   add_loss_messages(recipe, split, &result.profile);
   result.profile.loss_memory =
       loss_memory(task.loss, result.profile, result.examples,
-                  batch.targets.defined() ? batch.targets[0] : batch.targets, devices[0].torch);
+                  batch.targets.defined() ? batch.targets[0] : batch.targets,
+                  examples_of_loss(recipe, task.loss, result), devices[0].torch);
   set_loss_memory(task.loss, &result);
   result.profile.examples = result.examples;
   result.profile.memory_format = format_name(recipe);
@@ -259,7 +265,7 @@ static void size_stages(const recipe::Recipe& recipe, const LayerCosts& costs,
   }
 }
 
-// Of all layers, in the order of the stages.
+// The units' memory of all layers, in the order of the stages.
 static std::vector<plan::UnitMemory> memory_of_units(const recipe::Recipe::Mesh& mesh,
                                                      const plan::LayerProfile& profile,
                                                      const std::vector<int>& balance) {

@@ -35,6 +35,10 @@ void count_optimizer_step(const recipe::Recipe& recipe, const nn::Layers& model,
 
 // Takes the memory of an additive loss, LayerProfile::loss_memory, into the sizes.
 void set_loss_memory(const nn::Loss& loss, LayerCosts* costs);
+// How many examples the loss computes at once: those of a micro-batch, or for a loss over the whole
+// batch those of all replicas' micro-batches.
+std::int64_t examples_of_loss(const recipe::Recipe& recipe, const nn::Loss& loss,
+                              const LayerCosts& costs);
 
 // Adds the messages of the loss over shards of the scores to the last layer: the largest score and
 // the two sums of each token (tensor_parallel/vocabulary_cross_entropy.h).

@@ -59,11 +59,13 @@ at::Device device_to_measure_on(const recipe::Recipe& recipe, const std::vector<
   if (planned[0].torch.is_cuda() && cuda_count() > 0) return at::Device(at::kCUDA, 0);
   install_virtual_devices({.count = 1, .threads_per_device = std::max(threads, 1)});
   if (threads > 0) set_worker_threads(threads);
-  return virtual_devices(1)[0].torch;
+  // The last device, which a program seldom uses: what it has there would count as the layers' own.
+  return {at::kPrivateUse1, static_cast<c10::DeviceIndex>(virtual_device_count() - 1)};
 }
 
 LayersOnPaper::LayersOnPaper(const recipe::Recipe& recipe, const TrainHooks& hooks,
-                             at::Device device, Progress* reports, const LayersOnPaper* like)
+                             at::Device device, Progress* reports, const LayersOnPaper* like,
+                             int cpu_threads)
     : recipe_(checked(recipe, hooks.user_parts)),
       split_(split_on_paper(recipe.mesh)),
       model_(make_model(recipe, hooks.models, split_, nullptr, weights_on_paper(recipe, hooks))),
@@ -78,7 +80,8 @@ LayersOnPaper::LayersOnPaper(const recipe::Recipe& recipe, const TrainHooks& hoo
   freeze_named(recipe_, model_.named_parameters());
   if (like != nullptr) {
     slow_ = like->slow_;
-    samples_.emplace(recipe_, model_, device, slow_, split_.ranks.log(), &*like->samples_);
+    samples_.emplace(recipe_, model_, device, slow_, split_.ranks.log(), cpu_threads,
+                     &*like->samples_);
     return;
   }
   check_example(recipe_, model_, loss_, data_.sample);
@@ -86,7 +89,7 @@ LayersOnPaper::LayersOnPaper(const recipe::Recipe& recipe, const TrainHooks& hoo
     const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
     slow_ = report_slow_precision(recipe_, model_, hooks, reports != nullptr ? *reports : *silent);
   }
-  samples_.emplace(recipe_, model_, device, slow_, split_.ranks.log());
+  samples_.emplace(recipe_, model_, device, slow_, split_.ranks.log(), cpu_threads);
 }
 
 LayerCosts LayersOnPaper::costs(const recipe::Recipe& recipe,
@@ -97,8 +100,8 @@ LayerCosts LayersOnPaper::costs(const recipe::Recipe& recipe,
   costs.profile = with_inputs_named(
       recipe, data_.example, [&] { return samples_->profile(data_.example, costs.examples); });
   add_loss_messages(recipe, split_, &costs.profile);
-  costs.profile.loss_memory =
-      loss_memory(loss_, costs.profile, costs.examples, data_.sample.target, device_);
+  costs.profile.loss_memory = loss_memory(loss_, costs.profile, costs.examples, data_.sample.target,
+                                          examples_of_loss(recipe, loss_, costs), device_);
   set_loss_memory(loss_, &costs);
   costs.profile.layers.back().backward +=
       loss_seconds(loss_, costs.profile, costs.examples, data_.sample.target, device_);

@@ -23,10 +23,10 @@ class LayersOnPaper {
   // `device` is that of the measurement: device_to_measure_on(). Checks the recipe, its weights,
   // the model and one sample of the data. A precision that is slow on this CPU is reported to
   // `reports`, if it is not null. `like`, which must outlive it or be null, has the same recipe
-  // with other recomputation: layers that they have in common are not measured again. Throws
-  // UsageError for what train() would refuse.
+  // with other recomputation: layers that they have in common are not measured again.
+  // `cpu_threads`: of MeasuredSamples. Throws UsageError for what train() would refuse.
   LayersOnPaper(const recipe::Recipe& recipe, const TrainHooks& hooks, at::Device device,
-                Progress* reports, const LayersOnPaper* like = nullptr);
+                Progress* reports, const LayersOnPaper* like = nullptr, int cpu_threads = 1);
   LayersOnPaper(const LayersOnPaper&) = delete;
   LayersOnPaper& operator=(const LayersOnPaper&) = delete;
 

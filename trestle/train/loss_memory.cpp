@@ -3,10 +3,12 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <optional>
 #include <vector>
 
 #include "trestle/base/stopwatch.h"
@@ -15,6 +17,7 @@
 #include "trestle/device/unlimited_budgets.h"
 #include "trestle/nn/boundary.h"
 #include "trestle/nn/token_loss.h"
+#include "trestle/plan/extrapolate.h"
 
 namespace trestle::train {
 namespace {
@@ -28,7 +31,7 @@ double output_elements(const plan::LayerProfile& profile, std::int64_t examples)
   for (const plan::ValueCost& value : profile.values)
     if (std::ranges::find(value.to, static_cast<int>(profile.layers.size())) != value.to.end())
       bytes += value.bytes;
-  return static_cast<double>(bytes) / sizeof(float) / static_cast<double>(examples);
+  return static_cast<double>(bytes) / profile.output_number_bytes / static_cast<double>(examples);
 }
 
 // Outputs for each number of the target; below 1 if there are fewer.
@@ -49,12 +52,24 @@ std::vector<std::int64_t> output_sizes(const nn::Loss& loss, const at::Tensor& t
   return sizes;
 }
 
-double measure_loss(const nn::Loss& loss, const at::Tensor& output, const at::Tensor& target,
-                    at::Device device) {
+struct Need {
+  Bytes bytes = 0;
+  Bytes outputs = 0;
+
+  double ratio() const { return static_cast<double>(bytes) / static_cast<double>(outputs); }
+};
+
+at::ScalarType type_of(int number_bytes) {
+  return number_bytes == 2 ? at::kBFloat16 : number_bytes == 8 ? at::kDouble : at::kFloat;
+}
+
+Need measure_loss(const nn::Loss& loss, const std::vector<std::int64_t>& sizes, int number_bytes,
+                  const at::Tensor& target, at::Device device) {
+  const at::Tensor output =
+      at::rand(sizes, at::detail::createCPUGenerator()).to(type_of(number_bytes));
   const UnlimitedBudgets unlimited({device});
   const auto targets = target.to(device);
-  const auto kept = static_cast<Bytes>(output.nbytes());
-  Bytes need = 0;
+  Need need{.outputs = static_cast<Bytes>(output.nbytes())};
   for (int round = 0; round < 2; ++round) {  // the first one may fill caches
     const Bytes before = memory_usage(device).current;
     reset_peak_memory(device);
@@ -65,27 +80,61 @@ double measure_loss(const nn::Loss& loss, const at::Tensor& output, const at::Te
     if (loss.kind != nn::Loss::Kind::WholeBatch) whole.reset();
     value.backward();
     device::synchronize(device);
-    need = memory_usage(device).peak - before - kept;
+    need.bytes =
+        memory_usage(device).peak - before - need.outputs + static_cast<Bytes>(targets.nbytes());
   }
-  return static_cast<double>(need + static_cast<Bytes>(targets.nbytes())) /
-         static_cast<double>(kept);
+  return need;
+}
+
+// With all `count` examples, or with those that make `most_outputs`. Nothing if the profile does
+// not have the sizes of the model's outputs, or if one example has more.
+std::optional<double> measure_whole(const nn::Loss& loss, const plan::LayerProfile& profile,
+                                    std::int64_t examples, const at::Tensor& target,
+                                    std::int64_t count, at::Device device) {
+  constexpr double most_outputs = 1 << 20;
+  const double of_one = output_elements(profile, examples);
+  std::vector<std::int64_t> sizes = profile.output_sizes;
+  if (sizes.empty() || sizes[0] < 1 || of_one < 1 || of_one > most_outputs) return std::nullopt;
+  double measured = 1;
+  for (const std::int64_t size : sizes) measured *= static_cast<double>(size);
+  if (std::llround(measured / static_cast<double>(sizes[0])) != std::llround(of_one))
+    return std::nullopt;  // measured with smaller pictures
+  const auto measure = [&](std::int64_t some) {
+    sizes[0] = some;
+    std::vector<std::int64_t> repeats(static_cast<std::size_t>(target.dim()) + 1, 1);
+    repeats[0] = some;
+    return measure_loss(loss, sizes, profile.output_number_bytes,
+                        target.unsqueeze(0).repeat(repeats), device);
+  };
+  const std::int64_t most = std::min(count, static_cast<std::int64_t>(most_outputs / of_one));
+  const Need large = measure(most);
+  if (most == count || most < 2) return large.ratio();
+  const Need small = measure(most / 2);
+  const double all = profile.output_number_bytes * of_one * static_cast<double>(count);
+  return static_cast<double>(plan::extrapolate_bytes(small.bytes, static_cast<double>(most / 2),
+                                                     large.bytes, static_cast<double>(most),
+                                                     static_cast<double>(count))) /
+         all;
 }
 
 }  // namespace
 
 double loss_memory(const nn::Loss& loss, const plan::LayerProfile& profile, std::int64_t examples,
-                   at::Tensor target, at::Device device) {
-  if (device.is_cpu() || !target.defined() || target.numel() == 0) return outputs_alone;
-  const double classes = outputs_for_target(profile, examples, target);
-  if (classes < 1) return outputs_alone;
-  for (std::int64_t d = 0; d < target.dim(); ++d)
-    target = target.narrow(d, 0, std::min(target.size(d), longest_side));
+                   at::Tensor target, std::int64_t count, at::Device device) {
+  if (device.is_cpu() || !target.defined()) return outputs_alone;
+  const c10::InferenceMode normal(false);
   const at::AutoGradMode grad(true);
   try {
-    const at::Tensor output =
-        at::rand(output_sizes(loss, target, static_cast<std::int64_t>(classes)),
-                 at::detail::createCPUGenerator());
-    return std::max(outputs_alone, measure_loss(loss, output, target.unsqueeze(0), device));
+    if (const auto need = measure_whole(loss, profile, examples, target, count, device))
+      return std::max(outputs_alone, *need);
+    const double classes = target.numel() > 0 ? outputs_for_target(profile, examples, target) : 0;
+    if (classes < 1) return outputs_alone;
+    for (std::int64_t d = 0; d < target.dim(); ++d)
+      target = target.narrow(d, 0, std::min(target.size(d), longest_side));
+    const auto sizes = output_sizes(loss, target, static_cast<std::int64_t>(classes));
+    const Need need =
+        measure_loss(loss, sizes, profile.output_number_bytes, target.unsqueeze(0), device);
+    return std::max(outputs_alone, need.ratio());
   } catch (const std::exception&) {
     return outputs_alone;  // an output of other sizes; a training tells whether it fits
   }

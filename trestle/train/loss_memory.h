@@ -13,11 +13,12 @@ namespace trestle::train {
 // in one tensor, the targets, and temporaries such as one-hot targets, but not the gradients of the
 // outputs. For an additive loss, whose outputs exist already, it is the need beyond them, with
 // their gradients: the backward may use the memory of outputs that the loss has not saved. The loss
-// runs on `device` with one example's target, which has no batch dimension; a large one is cut. The
-// result is 1 (the outputs alone) if the device has no meter, the target is undefined, or the loss
-// refuses an output of the size that the profile has for `examples` examples.
+// runs on `device` with `count` examples like this target, which has no batch dimension, or with
+// fewer and an extrapolation. If one example has many outputs, or their sizes are unknown, one
+// example's target is cut. `profile`: of `examples` examples. The result is 1 (the outputs alone)
+// if the device has no meter, the target is undefined, or the loss refuses these outputs.
 double loss_memory(const nn::Loss& loss, const plan::LayerProfile& profile, std::int64_t examples,
-                   at::Tensor target, at::Device device);
+                   at::Tensor target, std::int64_t count, at::Device device);
 
 // The seconds of the loss of `examples` examples with its backward, which the last stage's backward
 // runs. Measured on `device` with up to four million outputs, and in proportion to them. 0 where

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <utility>
 
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/device/threads.h"
 #include "trestle/pipeline/execute/micro_batch.h"
 #include "trestle/pipeline/profile/profile_layers.h"
 #include "trestle/plan/extrapolate.h"
@@ -22,7 +25,9 @@ namespace {
 // model that ships.
 constexpr double small_area = 96 * 96;
 constexpr double large_area = 192 * 192;
+constexpr std::int64_t least_side = 32;
 constexpr std::int64_t few_examples = 4;
+constexpr double quick_step = 0.25;     // seconds of all layers
 constexpr std::int64_t long_row = 256;  // tokens
 
 // The sizes of an image of about this area with the same proportions. They are multiples of 32,
@@ -76,8 +81,20 @@ std::vector<int> kinds_of(const recipe::Recipe& recipe, const nn::Graph& graph) 
   return kinds;
 }
 
+// A backward on the CPU runs in the thread of the forward. On a virtual device it has a thread of
+// its own, and the threads of the forward's operators wait busily beside those of the backward's.
+void take_times(const plan::LayerProfile& from, plan::LayerProfile* profile) {
+  for (std::size_t i = 0; i < profile->layers.size(); ++i) {
+    profile->layers[i].forward = from.layers[i].forward;
+    profile->layers[i].backward = from.layers[i].backward;
+  }
+}
+
 bool is_large_sample(const at::Tensor& example) {
-  if (example.dim() == 4) return places_of(example.sizes()) > 2 * large_area;
+  // Both samples are smaller than the picture.
+  if (example.dim() == 4)
+    return places_of(example.sizes()) > 2 * large_area &&
+           std::min(example.size(2), example.size(3)) > least_side;
   return example.dim() == 5 && example.size(4) >= 2 * more_columns &&
          places_of(example.sizes()) > large_volume;
 }
@@ -87,12 +104,14 @@ bool is_large_sample(const at::Tensor& example) {
 MeasuredSamples::MeasuredSamples(const recipe::Recipe& recipe, const nn::Layers& model,
                                  at::Device device,
                                  const std::optional<precision::SlowPrecision>& slow,
-                                 std::shared_ptr<MessageLog> log, const MeasuredSamples* like)
+                                 std::shared_ptr<MessageLog> log, int cpu_threads,
+                                 const MeasuredSamples* like)
     : recipe_(recipe),
       model_(model),
       device_(device),
       precision_(precision::parse_precision(recipe.train.precision)),
       log_(std::move(log)),
+      cpu_threads_(cpu_threads),
       like_(like) {
   if (!slow || precision_ != Precision::Float16 || slow->speed.bf16 <= 0) return;
   precision_ = Precision::BFloat16;
@@ -105,13 +124,31 @@ plan::LayerProfile MeasuredSamples::profile(const at::Tensor& example, std::int6
       return by_places(example, count);
     } catch (const c10::Error& error) {
       if (!is_misfit(error)) throw;  // a net for pictures of one size
+    } catch (const std::exception& error) {
+      // A layer of the user's own refuses other sizes too. The real one decides.
+      if (dynamic_cast<const Error*>(&error) != nullptr) throw;
     }
   }
   if (is_long_row(example)) return by_tokens(example, count);
+  return by_examples(example, count);
+}
+
+// Neither times nor bytes need lie on a line: libtorch chooses the kernel of a convolution by the
+// number of examples, a peak is the larger one of what grows with it and what does not, and a line
+// through two short times multiplies their errors. So the layers are measured as near to `count` as
+// is quick.
+plan::LayerProfile MeasuredSamples::by_examples(const at::Tensor& example,
+                                                std::int64_t count) const {
   if (count <= few_examples) return measure(example, count);
-  return plan::extrapolate(measure(example, few_examples / 2), few_examples / 2,
-                           measure(example, few_examples), few_examples,
-                           static_cast<double>(count));
+  const plan::LayerProfile few = measure(example, few_examples);
+  const double of_one = few.seconds() / static_cast<double>(few_examples);
+  std::int64_t many = count;
+  while (many > few_examples && of_one * static_cast<double>(many) > quick_step) many /= 2;
+  many = std::max(many, few_examples);
+  const plan::LayerProfile large = many == few_examples ? few : measure(example, many);
+  if (many == count) return large;
+  return plan::extrapolate(measure(example, many / 2), static_cast<double>(many / 2), large,
+                           static_cast<double>(many), static_cast<double>(count));
 }
 
 const plan::LayerProfile& MeasuredSamples::measured(const at::Tensor& example,
@@ -125,13 +162,18 @@ const plan::LayerProfile& MeasuredSamples::measured(const at::Tensor& example,
     known.profile = &like_->measured(example, count);
     for (const nn::Layer& layer : graph.layers) known.is_known.push_back(!is_block(layer));
   }
-  const at::Tensor values = example.is_floating_point()
-                                ? at::rand(sizes, at::detail::createCPUGenerator())
-                                : example.expand(sizes).clone();
+  const at::Tensor values =
+      example.is_floating_point()
+          ? at::rand(sizes, at::detail::createCPUGenerator()).to(example.scalar_type())
+          : example.expand(sizes).clone();
   const at::Tensor inputs = pipeline::in_memory_format({values}, memory_format_of(recipe_))[0];
   const precision::Autocast autocast(precision_);
-  return measured_.emplace(sizes, profile_layers(graph, {inputs}, device_, log_.get(), known))
-      .first->second;
+  plan::LayerProfile profile = profile_layers(graph, {inputs}, device_, log_.get(), known);
+  if (cpu_threads_ > 1) {
+    const DeviceThreads threads(at::kCPU, cpu_threads_);
+    take_times(profile_layers(graph, {inputs}, at::kCPU, nullptr, known), &profile);
+  }
+  return measured_.emplace(sizes, std::move(profile)).first->second;
 }
 
 plan::LayerProfile MeasuredSamples::measure(const at::Tensor& example, std::int64_t count) const {
@@ -146,7 +188,8 @@ plan::LayerProfile MeasuredSamples::measure(const at::Tensor& example, std::int6
 
 plan::LayerProfile MeasuredSamples::by_places(const at::Tensor& example, std::int64_t count) const {
   const auto measured = [&](const std::vector<std::int64_t>& sizes) {
-    return std::pair(measure(at::zeros({1}).expand(sizes), sizes[0]), places_of(sizes));
+    return std::pair(measure(at::zeros({1}, example.scalar_type()).expand(sizes), sizes[0]),
+                     places_of(sizes));
   };
   const bool volume = example.dim() == 5;
   const auto [small, small_size] = measured(volume ? sizes_of_volume(example, count, few_columns)
@@ -154,7 +197,8 @@ plan::LayerProfile MeasuredSamples::by_places(const at::Tensor& example, std::in
   const auto [large, large_size] = measured(volume ? sizes_of_volume(example, count, more_columns)
                                                    : sizes_of_picture(example, large_area));
   return plan::extrapolate(small, small_size, large, large_size,
-                           static_cast<double>(count) * places_of(example.sizes()));
+                           static_cast<double>(count) * places_of(example.sizes()),
+                           volume ? 1 : static_cast<double>(count));
 }
 
 bool MeasuredSamples::is_long_row(const at::Tensor& example) const {

@@ -24,11 +24,14 @@ class MeasuredSamples {
  public:
   // `recipe` and `model` must outlive it. Layers of a `slow` fp16 are measured in bf16, which has
   // the same sizes, and the times of those with parameters are multiplied. `log` gets the messages
-  // of tensor ranks. `like`, which must outlive it or be null: samples of the same transformer that
-  // recomputes something else, whose times and bytes hold for its layers beside the blocks.
+  // of tensor ranks. With `cpu_threads` above 1 times are measured on the CPU with that many
+  // threads of an operator, and only bytes on `device`. `like`, which must outlive it or be null:
+  // samples of the same transformer that recomputes something else, whose times and bytes hold for
+  // its layers beside the blocks.
   MeasuredSamples(const recipe::Recipe& recipe, const nn::Layers& model, at::Device device,
                   const std::optional<precision::SlowPrecision>& slow,
-                  std::shared_ptr<MessageLog> log, const MeasuredSamples* like = nullptr);
+                  std::shared_ptr<MessageLog> log, int cpu_threads,
+                  const MeasuredSamples* like = nullptr);
 
   // The profile of a micro-batch of `count` examples like this one, [1, ...].
   plan::LayerProfile profile(const at::Tensor& example, std::int64_t count) const;
@@ -36,6 +39,7 @@ class MeasuredSamples {
  private:
   // As the layers run here; measure() is as they run in the recipe's precision.
   const plan::LayerProfile& measured(const at::Tensor& example, std::int64_t count) const;
+  plan::LayerProfile by_examples(const at::Tensor& example, std::int64_t count) const;
   plan::LayerProfile measure(const at::Tensor& example, std::int64_t count) const;
   plan::LayerProfile by_places(const at::Tensor& example, std::int64_t count) const;
   plan::LayerProfile by_tokens(const at::Tensor& example, std::int64_t count) const;
@@ -47,6 +51,7 @@ class MeasuredSamples {
   Precision precision_ = Precision::Float32;
   double times_ = 1;  // slower than measured
   std::shared_ptr<MessageLog> log_;
+  int cpu_threads_;
   const MeasuredSamples* like_;
   mutable std::map<std::vector<std::int64_t>, plan::LayerProfile> measured_;  // by the sizes
 };

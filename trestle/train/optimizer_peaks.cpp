@@ -6,7 +6,11 @@
 
 namespace trestle::train {
 
-int step_temporaries(const optim::OptimizerOptions& options) {
+int step_temporaries(const recipe::Recipe& recipe) {
+  const optim::OptimizerOptions& options = recipe.optimizer;
+  const bool centered = options.name == "rmsprop" && options.centered;
+  const bool fused = recipe.devices.use.find("cuda") == std::string::npos && !centered;
+  if (fused) return recipe.model.memory_format == "channels_last" ? 1 : 0;
   if (options.name != "sgd") return 3;
   return (options.weight_decay > 0 ? 1 : 0) + (options.nesterov ? 1 : 0);
 }
@@ -28,7 +32,7 @@ void add_optimizer_peaks(const recipe::Recipe& recipe, const std::vector<Stepped
   }
   for (std::size_t device = 0; device < held.size(); ++device) {
     Bytes& peak = timeline->device_peak_bytes[device];
-    peak = std::max(peak, held[device] + step_temporaries(recipe.optimizer) * largest[device]);
+    peak = std::max(peak, held[device] + step_temporaries(recipe) * largest[device]);
   }
 }
 

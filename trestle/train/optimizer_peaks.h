@@ -2,7 +2,6 @@
 
 #include <vector>
 
-#include "trestle/optim/options/optimizer_options.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/schedule/timeline.h"
 #include "trestle/simulate/costs.h"
@@ -16,10 +15,12 @@ struct SteppedBytes {
   Bytes largest = 0;  // of one parameter
 };
 
-// The optimizer steps after all activations are freed. It updates one parameter at a time with up
-// to this many temporary tensors of its size: three for Adam with weight decay, which has the most,
-// and for SGD one for weight decay and one for Nesterov's momentum.
-int step_temporaries(const optim::OptimizerOptions& options);
+// The optimizer steps after all activations are freed. It updates one parameter at a time with this
+// many temporary tensors of its size. The fused kernels, on the CPU and on virtual devices, have
+// none; if weights are channels_last, one may be a gradient in their order. Elsewhere it is three
+// for Adam with weight decay, which has the most, and for SGD one for weight decay and one for
+// Nesterov's momentum.
+int step_temporaries(const recipe::Recipe& recipe);
 
 // Raises the devices' peaks of a predicted step to those of the optimizer's step. `stages` has one
 // entry for each stage.

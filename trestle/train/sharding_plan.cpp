@@ -66,8 +66,8 @@ void add_gradients(const recipe::Recipe& recipe, const GradientBytes& bytes, Byt
   cost->transient_first_backward = cost->transient_backward;
 }
 
-// Parameters and state are shards. Without a walk over the units, the largest one and a neighbour of
-// its size are gathered all the time.
+// Parameters and state are shards. Without a walk over the units, the largest one and a neighbour
+// of its size are gathered all the time.
 void size_units(const recipe::Recipe& recipe, const StageParameters& stage, int states,
                 int micro_batches, simulate::StageCost* cost) {
   const Bytes trained = stage.trained;

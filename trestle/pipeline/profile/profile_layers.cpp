@@ -1,6 +1,7 @@
 #include "trestle/pipeline/profile/profile_layers.h"
 
 #include <ATen/Functions.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/grad_mode.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <utility>
 
@@ -33,10 +35,10 @@ using pipeline::bytes_of;
 class LayersOnDevice {
  public:
   LayersOnDevice(const nn::Graph& graph, int layer, at::Device device) {
-    move(graph.layers[static_cast<std::size_t>(layer)], device);
-    for (const auto& tie : graph.ties) {
-      if (tie.layer == layer) move(graph.layers[static_cast<std::size_t>(tie.owner)], device);
-    }
+    note_home(graph.layers[static_cast<std::size_t>(layer)]);
+    for (const auto& tie : graph.ties)
+      if (tie.layer == layer) note_home(graph.layers[static_cast<std::size_t>(tie.owner)]);
+    for (const auto& [moved, home] : homes_) moved->to(device);
   }
   ~LayersOnDevice() {
     for (const auto& [layer, home] : homes_) layer->to(home);
@@ -53,11 +55,11 @@ class LayersOnDevice {
   }
 
  private:
-  void move(const nn::Layer& layer, at::Device device) {
+  // Before any of them moves: a tied layer shares its owner's tensor.
+  void note_home(const nn::Layer& layer) {
     at::Device home = at::kCPU;
     for (const auto& parameter : layer.parameters()) home = parameter.device();
     homes_.emplace_back(&layer, home);
-    layer.to(device);
   }
   std::vector<std::pair<const nn::Layer*, at::Device>> homes_;
 };
@@ -146,6 +148,14 @@ class LayerMeter {
       if (device_.is_cpu() && edge.to_layer < static_cast<int>(graph_.layers.size()))
         value.saved_by = value.to;
     }
+    const std::vector<ValueId> outputs =
+        values_used_by(graph_, static_cast<int>(graph_.layers.size()));
+    if (outputs.size() == 1)
+      if (const auto value = values_.find(outputs[0]); value != values_.end())
+        if (value->second.defined()) {
+          profile.output_sizes = value->second.sizes().vec();
+          profile.output_number_bytes = static_cast<int>(value->second.element_size());
+        }
     return profile;
   }
 
@@ -410,6 +420,12 @@ class LayerMeter {
 
 }  // namespace
 
+// The meters of a device count what all threads do.
+static std::mutex& one_measurement() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
                                   at::Device device, MessageLog* log) {
   return profile_layers(graph, micro_batch, device, log, {});
@@ -417,6 +433,8 @@ plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micr
 
 plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
                                   at::Device device, MessageLog* log, const KnownLayers& known) {
+  const std::lock_guard lock(one_measurement());
+  const c10::InferenceMode normal(false);
   const UnlimitedBudgets no_budget({device});
   const nn::TrainingModeScope training(graph.layers,
                                        nn::TrainingModeScope::Mode::Train);  // makes all layers
@@ -426,6 +444,8 @@ plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micr
 
 plan::LayerProfile profile_layers_one_by_one(const nn::Graph& graph, const nn::Values& micro_batch,
                                              at::Device device) {
+  const std::lock_guard lock(one_measurement());
+  const c10::InferenceMode normal(false);
   const UnlimitedBudgets no_budget({device});
   const at::AutoGradMode grad(true);
   return LayerMeter(graph, device).measure(micro_batch);

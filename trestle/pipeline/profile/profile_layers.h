@@ -15,13 +15,16 @@ namespace trestle {
 // Runs every layer alone, forward and backward, in training mode, on `device`, with the values that
 // reach it in the model. `micro_batch`: the model's inputs. Layers move to the device one at a
 // time, in place, and back, so the model need not fit. Parameters, their grad(), buffers and modes
-// are restored. Each layer runs once to warm up and is then timed twice; the faster run counts. A
-// run of more than a quarter of a second is timed once. A
-// device without a memory meter (the CPU) cannot tell what a layer saves: there a value counts as
-// saved by all layers that use it, and nothing else does. Operators on a virtual device have the
-// device's number of threads, unless a scope of DeviceThreads gives another one. Throws what a
-// layer throws. `log`: that of the tensor ranks which split the layers (TensorRanks::log()); the
-// profile then has their messages.
+// are restored. Each layer runs once to warm up and is then timed for 20 ms, at least twice; the
+// median counts. A run of more than a quarter of a second is timed once. A device without a memory
+// meter (the CPU) cannot tell what a layer saves: there a value counts as saved by all layers that
+// use it, and nothing else does. Operators on a virtual device have the device's number of threads,
+// unless a scope of DeviceThreads gives another one. Throws what a layer throws. `log`: that of the
+// tensor ranks which split the layers (TensorRanks::log()); the profile then has their messages.
+// Inference mode is off meanwhile.
+//
+// One measurement runs at a time: another thread's call waits. Other tensors on `device` that are
+// made or freed meanwhile count as the layers' own.
 //
 //   const plan::LayerProfile profile = profile_layers(net, {images}, at::Device("virtual:0"));
 //   const auto balance = plan::balance_by_time(profile, 2);

@@ -150,11 +150,12 @@ void add_cell(NetBuilder& net, const std::string& name, std::int64_t units,
   }
 }
 
-void need_at_least_one(const char* flag,
-                       const std::vector<std::pair<const char*, std::int64_t>>& sizes) {
+void need_sizes(const char* flag, const std::vector<std::pair<const char*, std::int64_t>>& sizes) {
+  constexpr std::int64_t most = 1 << 16;  // of products that numbers of bytes hold
   for (const auto& [name, size] : sizes)
-    if (size < 1)
-      throw UsageError(text(flag, ": ", name, " is ", size), {.hint = "Give a number from 1."});
+    if (size < 1 || size > most)
+      throw UsageError(text(flag, ": ", name, " is ", size),
+                       {.hint = text("Give a number from 1 to ", most, ".")});
 }
 
 struct ConvKey {
@@ -192,12 +193,12 @@ void read_sizes(const std::string& flag, std::string_view words, const std::vect
 }  // namespace
 
 LayerList unet_list(const UNetSizes& sizes) {
-  need_at_least_one("U-Net", {{"depth", sizes.depth},
-                              {"convolutions", sizes.convolutions},
-                              {"base", sizes.base},
-                              {"image", sizes.image},
-                              {"input_channels", sizes.input_channels},
-                              {"output_channels", sizes.output_channels}});
+  need_sizes("U-Net", {{"depth", sizes.depth},
+                       {"convolutions", sizes.convolutions},
+                       {"base", sizes.base},
+                       {"image", sizes.image},
+                       {"input_channels", sizes.input_channels},
+                       {"output_channels", sizes.output_channels}});
   if (sizes.depth > 20 || sizes.image % (std::int64_t{1} << sizes.depth) != 0)
     throw UsageError(
         text("U-Net: a side of ", sizes.image, " cannot be halved ", sizes.depth, " times"),
@@ -233,7 +234,7 @@ LayerList unet_list(const UNetSizes& sizes) {
 }
 
 LayerList resnet101_list(const ResNetSizes& sizes) {
-  need_at_least_one("ResNet-101", {{"image", sizes.image}, {"classes", sizes.classes}});
+  need_sizes("ResNet-101", {{"image", sizes.image}, {"classes", sizes.classes}});
   if (sizes.image % 32 != 0)
     throw UsageError(text("ResNet-101: a side of ", sizes.image, " cannot be halved five times"),
                      {.hint = "Give an image that is a multiple of 32."});

@@ -65,14 +65,7 @@ class SizesReader {
   }
 
   GptModel checked() const {
-    if (model_.hidden % model_.heads != 0)
-      throw UsageError(
-          text(flag_, ": ", model_.heads, " heads do not divide a hidden size of ", model_.hidden),
-          {.hint = "Give a hidden size that is a multiple of the heads."});
-    if (model_.heads % model_.heads_of_keys() != 0)
-      throw UsageError(text(flag_, ": ", model_.kv_heads,
-                            " heads of keys and values do not divide ", model_.heads, " heads"),
-                       {.hint = "Give heads that are a multiple of kv_heads."});
+    check(model_, flag_);
     return model_;
   }
 
@@ -137,6 +130,25 @@ double matrix_numbers(const GptModel& model) {
 }
 
 }  // namespace
+
+void check(const GptModel& model, const std::string& name) {
+  for (const GptSize& size : gpt_sizes) {
+    const std::int64_t given = model.*size.member;
+    const bool may_be_0 =
+        size.member == &GptModel::kv_heads || size.member == &GptModel::feed_forward;
+    if (given < (may_be_0 ? 0 : 1) || given > size.most)
+      throw UsageError(text(name, " ", size.key, "=", given, ": ", size.key,
+                            " is a whole number from 1 to ", size.most));
+  }
+  if (model.hidden % model.heads != 0)
+    throw UsageError(
+        text(name, ": ", model.heads, " heads do not divide a hidden size of ", model.hidden),
+        {.hint = "Give a hidden size that is a multiple of the heads."});
+  if (model.heads % model.heads_of_keys() != 0)
+    throw UsageError(text(name, ": ", model.kv_heads, " heads of keys and values do not divide ",
+                          model.heads, " heads"),
+                     {.hint = "Give heads that are a multiple of kv_heads."});
+}
 
 GptModel parse_gpt(std::string_view words) {
   SizesReader reader({}, "--gpt");

@@ -39,6 +39,10 @@ struct GptModel {
   friend bool operator==(const GptModel&, const GptModel&) = default;
 };
 
+// Throws UsageError, which begins with `name`, for a size below 1 or too large to plan with, and
+// for heads that do not divide.
+void check(const GptModel& model, const std::string& name = "the GPT");
+
 // "layers=48,hidden=8192,heads=64,sequence=2048,vocabulary=51200". Optional: "tied=no", kv_heads,
 // feed_forward, "attention=flash". Throws UsageError for a missing, unknown or repeated key, for a
 // size that is not a number from 1, and for heads that do not divide.

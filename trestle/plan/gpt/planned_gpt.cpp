@@ -259,7 +259,9 @@ struct PlannedGpt::Layouts {
 };
 
 PlannedGpt::PlannedGpt(const GptModel& model, const Machine& machine)
-    : model_(model), machine_(machine), layouts_(std::make_shared<Layouts>()) {}
+    : model_(model), machine_(machine), layouts_(std::make_shared<Layouts>()) {
+  check(model);
+}
 
 const Machine& PlannedGpt::machine_for(const Strategy& strategy) const {
   if (!is_fp32(strategy) || !machine_.peak_fp32) return machine_;

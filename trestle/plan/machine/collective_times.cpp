@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
 #include "trestle/plan/machine/machine.h"
 
 namespace trestle::plan {
@@ -8,7 +10,8 @@ namespace {
 double inside_node(const Machine& machine, double bytes, int ranks) {
   if (ranks <= 1) return 0;
   for (const CollectiveTable& table : machine.all_reduce)
-    if (table.ranks >= ranks) return time_at(table.bytes, table.seconds, bytes);
+    if (table.ranks >= ranks && !table.bytes.empty())
+      return time_at(table.bytes, table.seconds, bytes);
   const double rounds = 2.0 * (ranks - 1);
   return rounds * machine.inside.latency.value +
          rounds / ranks * bytes / machine.inside.bandwidth.value;
@@ -17,6 +20,9 @@ double inside_node(const Machine& machine, double bytes, int ranks) {
 }  // namespace
 
 double all_reduce_seconds(const Machine& machine, double bytes, const GroupPlace& place) {
+  if (place.per_node < 1 || place.ranks < 1)
+    throw UsageError(text("a collective needs at least one rank and one of them per node; it has ",
+                          place.ranks, " and ", place.per_node));
   const int per_node = std::min(place.per_node, place.ranks);
   const double inside = inside_node(machine, bytes, per_node);
   if (place.ranks <= per_node) return inside;

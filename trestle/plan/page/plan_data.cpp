@@ -236,7 +236,8 @@ class PlanPageData {
     json["devices"] = report_.result.least_devices
                           ? text(format_count(*report_.result.least_devices),
                                  " devices are the first multiple of ", report_.request.devices,
-                                 " on which a strategy fits.")
+                                 " on which a strategy fits with the tensor ranks that were "
+                                 "searched.")
                           : std::string("No multiple up to 64 times these devices fits.");
     return json;
   }

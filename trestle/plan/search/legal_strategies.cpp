@@ -310,7 +310,9 @@ class Listing {
   bool legal_shards(const Strategy& strategy) {
     if (strategy.tensor == 1 || !model_.splits_tokens()) {
       if (request_.kept.sequence_parallel)
-        refuse("sequence_parallel", "token shards need tensor ranks");
+        refuse("sequence_parallel", strategy.tensor == 1
+                                        ? "token shards need tensor ranks"
+                                        : "plans of this model do not split the tokens");
       return false;
     }
     return legal_by_model(strategy);

@@ -170,7 +170,8 @@ std::string least_devices_text(const ReportOf& report) {
     return text("no multiple up to ", all.back(), " times these fits",
                 some.empty() ? std::string() : text(", nor ", join(some, ", "), " times"));
   if (*least / devices <= all.back())
-    return text(*least, " (the first multiple of ", devices, " on which one fits)");
+    return text(*least, " (the first multiple of ", devices,
+                " on which one fits with the tensor ranks that were searched)");
   return text(*least, " (the first of ", join(some, ", "), " times ", devices,
               " on which one fits; no multiple up to ", all.back(), " times does)");
 }
@@ -243,22 +244,24 @@ std::string sent_text(const LinkBytes& sent) {
 }
 
 Json plan_object(const ReportOf& report, const Plan& plan) {
-  Json json = {{"strategy", strategy_json(report.model, plan.strategy)},
-               {"micro_batches", plan.micro_batches},
-               {"step_seconds", plan.step.seconds},
-               {"step_seconds_from", least_seconds(plan.step.seconds, report.machine)},
-               {"step_seconds_to", most_seconds(plan.step.seconds, report.machine)},
-               {"samples_per_second", plan.samples_per_second},
-               {"tokens_per_second", tokens_per_second(report, plan)},
-               {"compute_seconds", plan.step.compute},
-               {"exposed_seconds", plan.step.exposed},
-               {"bubble_seconds", plan.step.bubble},
-               {"optimizer_seconds", plan.step.optimizer},
-               {"slowest_stage", plan.step.slowest_stage},
-               {"mfu", plan.mfu},
-               {"peak_bytes", whole_bytes(plan.worst.total())},
-               {"headroom_bytes", whole_bytes(plan.headroom)},
-               {"ledger", ledger_json(plan.worst)}};
+  Json json = {
+      {"strategy", strategy_json(report.model, plan.strategy)},
+      {"micro_batches", plan.micro_batches},
+      {"step_seconds", plan.step.seconds},
+      {"step_seconds_from", least_seconds(plan.step.seconds, report.machine)},
+      {"step_seconds_to", most_seconds(plan.step.seconds, report.machine)},
+      {"samples_per_second", plan.samples_per_second},
+      {"tokens_per_second", tokens_per_second(report, plan)},
+      {"compute_seconds", plan.step.compute},
+      {"exposed_seconds", plan.step.exposed},
+      {"bubble_seconds", plan.step.bubble},
+      {"optimizer_seconds", plan.step.optimizer},
+      {"slowest_stage", plan.step.slowest_stage},
+      {"mfu", plan.mfu > 0 ? Json(plan.mfu) : Json(nullptr)},
+      {"peak_bytes", whole_bytes(plan.worst.total())},
+      {"headroom_bytes",
+       has_limit(report.result.available) ? Json(whole_bytes(plan.headroom)) : Json(nullptr)},
+      {"ledger", ledger_json(plan.worst)}};
   if (plan.sent.total() > 0)
     json["sent_bytes"] = {{"stage", plan.sent.stage},
                           {"inside_node", group_json(plan.sent.inside)},
@@ -313,7 +316,7 @@ double least_seconds(double predicted, const Machine& machine) {
 }
 
 double most_seconds(double predicted, const Machine& machine) {
-  return predicted / (1 - std::min(machine.transformer.spread.value, 0.9));
+  return predicted / (1 - std::min(machine.transformer.spread.value, largest_spread));
 }
 
 std::string plan_report(const ReportOf& report, int columns) {

@@ -39,6 +39,9 @@ schedule::Timeline timeline_of_plan(const ReportOf& report, const Plan& plan);
 // fit, the first two are its own, and "fits" is false.
 std::string plan_json(const ReportOf& report);
 
+// A larger spread of predictions counts as this one: a step takes at most ten times as long.
+inline constexpr double largest_spread = 0.9;
+
 // The ranges that a prediction spans by the machine's spread.
 double least_seconds(double predicted, const Machine& machine);
 double most_seconds(double predicted, const Machine& machine);

@@ -7,6 +7,7 @@
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/plan/search/plan_report.h"
 
 namespace trestle::plan {
 
@@ -129,7 +130,7 @@ int within_spread_of_others(const std::vector<Residual>& residuals) {
   for (std::size_t i = 0; errors.size() > 1 && i < errors.size(); ++i) {
     std::vector<double> other = errors;
     other.erase(other.begin() + static_cast<std::ptrdiff_t>(i));
-    within += errors[i] <= spread_of_errors(other) ? 1 : 0;
+    within += errors[i] <= std::min(spread_of_errors(other), largest_spread) ? 1 : 0;
   }
   return within;
 }

@@ -44,6 +44,11 @@ int measured_plans(const Verification& verification) {
   return count;
 }
 
+bool has_peaks(const Verification& verification) {
+  return std::any_of(verification.plans.begin(), verification.plans.end(),
+                     [](const VerifiedPlan& plan) { return plan.measured() && plan.peak() > 0; });
+}
+
 int plans_in_range(const Verification& verification, const Machine& machine) {
   int count = 0;
   for (const VerifiedPlan& plan : verification.plans)
@@ -127,14 +132,17 @@ std::string verify_report(const Verification& verification, const Machine& machi
   if (measured == 0) return out.str();
   const std::string pick = pick_words(verification);
   if (!pick.empty()) out << wrapped(pick, columns, 0) << "\n";
-  out << wrapped(text("Times differ by ", percent_words(verification.mean_time_error()),
-                      " on average, peaks by ", percent_words(verification.mean_peak_error()), ". ",
-                      plans_in_range(verification, machine), " of ", measured,
-                      " measured times lie in the range of the prediction. Each plan ran ",
-                      counted(verification.rounds, "time"),
-                      ", in turn with the other plans; its time is the median, and its spread is "
-                      "the slowest run less the fastest, over the median."),
-                 columns, 0)
+  const std::string peaks = has_peaks(verification)
+                                ? text(", peaks by ", percent_words(verification.mean_peak_error()))
+                                : "; no device has a meter of its peak";
+  out << wrapped(
+             text("Times differ by ", percent_words(verification.mean_time_error()), " on average",
+                  peaks, ". ", plans_in_range(verification, machine), " of ", measured,
+                  " measured times lie in the range of the prediction. Each plan ran ",
+                  verification.finished ? "" : "up to ", counted(verification.rounds, "time"),
+                  ", in turn with the other plans; its time is the median, and its spread is "
+                  "the slowest run less the fastest, over the median."),
+             columns, 0)
       << "\n";
   return out.str();
 }
@@ -150,9 +158,13 @@ std::string verify_json(const Verification& verification, const Machine& machine
   json["regret"] = regret ? Json(*regret) : Json(nullptr);
   json["measured_plans"] = measured_plans(verification);
   json["in_range"] = plans_in_range(verification, machine);
-  json["mean_time_error"] = verification.mean_time_error();
-  json["mean_peak_error"] = verification.mean_peak_error();
-  json["widest_spread"] = verification.widest_spread();
+  const auto if_measured = [](bool measured, double value) {
+    return measured ? Json(value) : Json(nullptr);
+  };
+  const bool any = measured_plans(verification) > 0;
+  json["mean_time_error"] = if_measured(any, verification.mean_time_error());
+  json["mean_peak_error"] = if_measured(has_peaks(verification), verification.mean_peak_error());
+  json["widest_spread"] = if_measured(any, verification.widest_spread());
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

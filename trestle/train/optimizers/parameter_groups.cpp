@@ -96,6 +96,8 @@ void check_parameter_names(const recipe::Recipe& recipe, const NamedTensors& all
       all.empty() || std::any_of(all.begin(), all.end(), [&](const auto& parameter) {
         return !is_frozen(recipe, parameter.first) && parameter.second.requires_grad();
       });
+  if (!trains && recipe.optimizer.frozen.empty() && recipe.adapters.frozen_type == "fp32")
+    throw UsageError("no parameter of the model needs a gradient: nothing is left to train");
   if (!trains && recipe.optimizer.frozen.empty())
     throw UsageError(text("'frozen_type' = \"", recipe.adapters.frozen_type,
                           "\" in [adapters] freezes every matrix: nothing is left to train"),

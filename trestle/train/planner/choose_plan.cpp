@@ -22,18 +22,6 @@ namespace trestle::train {
 
 namespace {
 
-// Measurements set the number of threads of this process; a run on the CPU uses all cores.
-class ThreadsAsBefore {
- public:
-  ThreadsAsBefore() : threads_(threads_of_each(1)) {}
-  ~ThreadsAsBefore() { set_worker_threads(threads_); }
-  ThreadsAsBefore(const ThreadsAsBefore&) = delete;
-  ThreadsAsBefore& operator=(const ThreadsAsBefore&) = delete;
-
- private:
-  int threads_;
-};
-
 plan::PlanRequest request_of(const recipe::Recipe& recipe, int devices) {
   plan::PlanRequest request{.devices = devices,
                             .batch = recipe.train.batch,
@@ -90,7 +78,7 @@ ChosenPlan choose_alone(const recipe::Recipe& recipe, const TrainHooks& hooks,
   Device device = devices[0];
   if (request.memory > 0) device.budget = static_cast<Bytes>(request.memory);
   const int threads = threads_of_each(count);
-  std::optional<ThreadsAsBefore> threads_as_before;
+  std::optional<WorkerThreadsAsBefore> threads_as_before;
   if (device.torch.is_cpu() && recipe.devices.threads == 0) threads_as_before.emplace();
   if (!device.torch.is_cuda()) install_planned_devices(recipe, count);
   // Ranks that this process starts share its cores. The cores of a launcher's ranks are unknown.

@@ -1,14 +1,18 @@
 #include "trestle/train/planner/find_plan.h"
 
+#include <c10/core/InferenceMode.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/data/dataset.h"
 #include "trestle/device/cuda_count.h"
+#include "trestle/device/threads.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/plan/search/best_plan.h"
 #include "trestle/precision/autocast.h"
@@ -127,6 +131,11 @@ void check_options(const FindPlanOptions& options) {
 FoundPlan find_plan(const nn::Layers& net, const at::Tensor& sample, const at::Tensor& target,
                     const nn::Loss& loss, const FindPlanOptions& options) {
   check_options(options);
+  // Two calls would measure each other's tensors.
+  static std::mutex one_call;
+  const std::lock_guard lock(one_call);
+  const c10::InferenceMode normal(false);
+  const WorkerThreadsAsBefore threads;
   if (!sample.defined() || sample.dim() == 0 || sample.size(0) == 0)
     throw UsageError("find_plan() needs one or more examples in 'sample', [n, ...]");
   if (target.defined() && (target.dim() == 0 || target.size(0) == 0))
@@ -141,7 +150,8 @@ FoundPlan find_plan(const nn::Layers& net, const at::Tensor& sample, const at::T
   const train::PlannedRecipe model(recipe, hooks_of(net, sample, target, loss, options.batch),
                                    {.device = device,
                                     .count = options.devices,
-                                    .times = train::measure_host_times(recipe, options.devices)});
+                                    .times = train::measure_host_times(recipe, options.devices),
+                                    .always_ranks = true});
   const plan::Machine machine = train::machine_of_device(device);
   plan::PlanRequest request{.devices = options.devices,
                             .batch = options.batch,

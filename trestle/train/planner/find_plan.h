@@ -46,12 +46,17 @@ struct FoundPlan {
 // returns the best. The plan trains the same model: loss and gradients are those of the plain net,
 // but batch norms take their statistics from each micro-batch of a replica, as in any pipeline;
 // .keep = {.data = 1, .micro_batch = batch} keeps those of the plain net.
+// Peaks are those of ranks that step with the optimizer of optim::make_optimizer(); torch's own has
+// temporary tensors of its own.
 //
 // `sample`: one or more examples, [n, ...], of which the first is measured; `target` has its target
 // first. Times are those of devices that each compute as fast as a core of this machine; with a
 // CUDA device they are those of the first GPU. Without CUDA it installs virtual devices, for which
 // it must be called before the first backward(). The net is on the CPU afterwards; its values,
-// gradients and modes, the data and the default generator are unchanged. Call it on one rank, and
+// gradients and modes, the data, the default generator, the threads of an operator and the devices'
+// budgets are unchanged. Parameters that were views of one tensor have memory of their own. It
+// measures on the last virtual device: what other threads do there meanwhile would count. Calls
+// from several threads run one after the other. Call it on one rank, and
 // give all ranks its result: measured times differ from call to call.
 //
 //   const trestle::FoundPlan plan = trestle::find_plan(

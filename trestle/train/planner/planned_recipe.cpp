@@ -34,6 +34,12 @@ std::string key_of(const recipe::Recipe& recipe) {
               join(recipe.pipeline.checkpoint, ","), " ", recipe.train.precision);
 }
 
+bool has_batch_norm(const nn::Layers& model) {
+  for (const auto& [name, buffer] : model.named_buffers())
+    if (name.ends_with("running_mean")) return true;
+  return false;
+}
+
 }  // namespace
 
 struct PlannedRecipe::Cut {
@@ -51,6 +57,8 @@ PlannedRecipe::PlannedRecipe(const recipe::Recipe& recipe, const TrainHooks& hoo
     : recipe_(recipe), hooks_(hooks), devices_(std::move(devices)) {
   recipe_.pipeline.balance.clear();
   recipe_.pipeline.split_size = 0;
+  recipe_.pipeline.checkpoint_segments = 0;
+  recipe_.pipeline.split_recomputed = false;
   const recipe::Recipe::Mesh given = recipe_.mesh;
   recipe_.mesh = {};
   recipe_.mesh.link = given.link;
@@ -65,7 +73,8 @@ PlannedRecipe::~PlannedRecipe() = default;
 recipe::Recipe PlannedRecipe::with_strategy(const Strategy& strategy) const {
   recipe::Recipe recipe = recipe_;
   auto& mesh = recipe.mesh;
-  const bool over_ranks = strategy.data > 1 || strategy.tensor > 1 || mesh.ranks_per_host > 0;
+  const bool over_ranks = strategy.data > 1 || strategy.tensor > 1 || mesh.ranks_per_host > 0 ||
+                          (devices_.always_ranks && strategy.devices() > 1);
   if (devices_.device.torch.is_privateuseone()) {
     const Bytes budget = devices_.device.budget;
     recipe.devices.use = text("virtual:", strategy.devices(),
@@ -126,6 +135,10 @@ const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy, i
   recipe::Recipe recipe = with_strategy(strategy);
   recipe.pipeline.schedule = "gpipe";  // which every loss allows; the layers are the same
   recipe.pipeline.micro_batches = 1;
+  // Strategies that differ in their data ranks share the layers.
+  recipe.mesh.replicate = recipe.mesh.shard = 1;
+  recipe.mesh.shard_level = recipe::Recipe::Mesh().shard_level;
+  recipe.mesh.offload = false;
   const LayersOnPaper* like = nullptr;
   if (is_transformer(recipe) && !recipe.pipeline.checkpoint.empty() &&
       !hooks_.models.contains(recipe.model.name)) {
@@ -133,6 +146,7 @@ const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy, i
     plain.recompute = BlockRecompute::None;
     plain.recompute_layers = plain.recompute_stages = 0;
     like = this->variant(plain, threads).layers.get();
+    if (like == nullptr) return this->variant(plain, threads);
   }
   const auto [found, is_new] = variants_.try_emplace(text(key_of(recipe), " on ", threads));
   Variant& variant = found->second;
@@ -142,7 +156,8 @@ const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy, i
                        to_string(strategy.recompute)));
   try {
     variant.layers = std::make_unique<LayersOnPaper>(
-        recipe, hooks_, device_to_measure_on(recipe, {devices_.device}), nullptr, like);
+        recipe, hooks_, device_to_measure_on(recipe, {devices_.device}), nullptr, like,
+        devices_.device.torch.is_cpu() ? threads : 1);
   } catch (const UsageError& error) {
     variant.refusal = error.what();
   }
@@ -162,9 +177,15 @@ const LayerCosts& PlannedRecipe::layer_costs_of(const Strategy& strategy) const 
                                micro_batches_of(recipe), " on ", threads);
   const auto known = costs_.find(key);
   if (known != costs_.end()) return known->second;
-  const DeviceThreads scope(device_to_measure_on(recipe, {devices_.device}), threads);
-  return costs_.emplace(key, variant(strategy, threads).layers->costs(recipe, {devices_.device}))
-      .first->second;
+  // The times of plain CPUs are measured on the CPU, and their bytes on a device with a meter. More
+  // OpenMP threads than cores make each of them sleep at the end of each operator, so that device
+  // has one.
+  const bool times_on_cpu = devices_.device.torch.is_cpu() && threads > 1;
+  const DeviceThreads scope(device_to_measure_on(recipe, {devices_.device}),
+                            times_on_cpu ? 1 : threads);
+  const Variant& found = variant(strategy, threads);
+  if (found.layers == nullptr) throw UsageError(found.refusal);
+  return costs_.emplace(key, found.layers->costs(recipe, {devices_.device})).first->second;
 }
 
 const PlannedRecipe::Cut& PlannedRecipe::cut_of(const Strategy& strategy) const {
@@ -241,13 +262,23 @@ std::string PlannedRecipe::sources(const plan::Machine& machine) const {
   const std::string cores = devices_.cores == 0 ? "on one core for each device"
                                                 : text("and the devices share ",
                                                        counted(devices_.cores, "core"), " of it");
-  return text("Steps are simulated from layers that were measured on this machine alone, ", cores,
-              ", and extrapolated; so are the bytes. ",
-              devices_.source_of_times.empty()
-                  ? text("Messages are those of ", devices_.count, " ranks that are threads here.")
-                  : devices_.source_of_times,
-              " The range is ", to_string(machine.transformer.spread.origin), ": ",
-              machine.transformer.spread.from, ".");
+  return text(
+      "Steps are simulated from layers that were measured on this machine alone, ", cores,
+      ", and extrapolated; so are the bytes. ",
+      devices_.source_of_times.empty()
+          ? text("Messages are those of ", counted(devices_.count, "rank"),
+                 devices_.count == 1 ? " that is a thread here." : " that are threads here.")
+          : devices_.source_of_times,
+      " The range is ", to_string(machine.transformer.spread.origin), ": ",
+      machine.transformer.spread.from, ".",
+      recipe_.train.accumulate > 1
+          ? text(" A step is one batch with a whole update; ", recipe_.train.accumulate,
+                 " batches share an update ('accumulate' in [train]).")
+          : std::string(),
+      has_batch_norm(plain().layers->model())
+          ? " Batch norms take their statistics from each micro-batch, so that losses "
+            "change with its size."
+          : "");
 }
 
 std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) const {
@@ -264,6 +295,7 @@ std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) co
   recipe.pipeline.schedule = schedules().front();
   try {
     check_training(recipe, hooks_.user_parts);
+    check_shares(recipe, plain().layers->data().training);
   } catch (const UsageError& error) {
     return {{"recipe", error.what()}};
   }

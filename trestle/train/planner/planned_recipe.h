@@ -26,6 +26,9 @@ struct PlannedDevices {
   // Cores that the devices share, as virtual devices and ranks on CPUs do; 0 = each device computes
   // on one core of its own.
   int cores = 0;
+  // Whether each stage has a rank of its own in a pipeline without replicas too. Otherwise one
+  // process has all its stages.
+  bool always_ranks = false;
   // Gets a line before each measurement of the layers, which may take long; may be empty.
   std::function<void(const std::string&)> says = {};
 };
