@@ -81,8 +81,9 @@ def table(rows):
     measured = [row for row in rows if "measured_step_seconds" in row]
     peaks = [abs(row["peak_error"]) for row in measured if "peak_error" in row]
     lines += ["", f"{len(measured)} of {len(rows)} plans were measured. Times differ by {100 * mean([abs(r['time_error']) for r in measured]):.1f} % "
-              f"on average, at most by {100 * max([abs(r['time_error']) for r in measured], default=0):.1f} %; peaks by "
-              f"{100 * mean(peaks):.1f} % on average, at most by {100 * max(peaks, default=0):.1f} %. "
+              f"on average, at most by {100 * max([abs(r['time_error']) for r in measured], default=0):.1f} %; "
+              + (f"peaks by {100 * mean(peaks):.1f} % on average, at most by {100 * max(peaks):.1f} %. " if peaks
+                 else "no device has a meter of its peak. ") +
               f"{sum(abs(r['time_error']) <= max(TOLERANCE, r['runs_spread']) for r in measured)} times are within {100 * TOLERANCE:.0f} %, "
               "or within the spread of their runs."]
     for recipe in dict.fromkeys(row["recipe"] for row in measured):

@@ -32,6 +32,7 @@ struct RankPlan {
   Recompute recompute = Recompute::Never;
   Use use = Use::Step;
   On on = On::Cpu;
+  std::string table = {};  // the schedule of a table on rank_of_stage; empty: GPipe's
 
   int ranks() const {
     return rank_of_stage.empty()
@@ -44,7 +45,8 @@ inline std::string name_of(const Net& net, const RankPlan& plan) {
   return text(net.name, ", balance ", join(plan.balance, "-"), ", ranks of stages ",
               join(plan.rank_of_stage, "-"), ", ", plan.schedule, ", ", plan.micro_batches,
               " micro-batches, recompute ", schedule::to_string(plan.recompute), ", use ",
-              static_cast<int>(plan.use), plan.on == On::Cpu ? ", cpu" : ", virtual");
+              static_cast<int>(plan.use), plan.on == On::Cpu ? ", cpu" : ", virtual", ", table ",
+              plan.table);
 }
 
 inline PipelineOptions options_of(const RankPlan& plan) {
@@ -53,7 +55,12 @@ inline PipelineOptions options_of(const RankPlan& plan) {
                           .schedule = plan.schedule,
                           .recompute = plan.recompute,
                           .numerics = {.seed = 7}};
-  if (!plan.rank_of_stage.empty()) {
+  if (!plan.table.empty()) {
+    const int stages = static_cast<int>(plan.balance.size());
+    options.plan.table = schedule::generate(plan.table, {.stages = stages,
+                                                         .micro_batches = plan.micro_batches,
+                                                         .stages_per_rank = stages / plan.ranks()});
+  } else if (!plan.rank_of_stage.empty()) {
     const int stages = static_cast<int>(plan.balance.size());
     schedule::Schedule placed;
     placed.rank_of_stage = plan.rank_of_stage;

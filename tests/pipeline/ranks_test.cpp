@@ -107,6 +107,21 @@ TEST(RanksPipeline, SupportsLoopedPlacement) {
                      .on = On::Virtual});
   }
 }
+TEST(RanksPipeline, RunsInterleavedTables) {
+  for (const std::string table : {"interleaved_1f1b", "looped_bfs"})
+    for (const On on : {On::Cpu, On::Virtual})
+      for (const Recompute recompute : {Recompute::Never, Recompute::Always}) {
+        const RankPlan plan{.balance = {3, 2, 1, 1, 2, 1},
+                            .micro_batches = 4,
+                            .schedule = "1f1b",
+                            .rank_of_stage = {0, 1, 0, 1, 0, 1},
+                            .recompute = recompute,
+                            .on = on,
+                            .table = table};
+        check_bits(support::toy(0.3), plan);
+        check_against_the_plain_model(support::toy(0.3), plan);
+      }
+}
 TEST(RanksPipeline, SupportsVPlacement) {
   const Net net = support::toy(0.3);
   for (const On on : {On::Cpu, On::Virtual}) {

@@ -43,7 +43,12 @@ plan::Machine machine_of(const Device& device, const RecipePlanArguments& argume
   if (arguments.residuals.empty()) return machine;
   const auto residuals = plan::parse_residuals(read_file(arguments.residuals), arguments.residuals);
   plan::check_residuals(residuals, here, arguments.residuals);
-  machine.transformer.spread = plan::spread_of(residuals);
+  try {
+    machine.transformer.spread = plan::spread_of(residuals);
+  } catch (Error& error) {
+    error.add_context("in " + arguments.residuals);
+    throw;
+  }
   return machine;
 }
 
@@ -118,7 +123,14 @@ int shared_cores(const RecipePlanArguments& arguments, const Device& device, int
 void take_plan_section(const RecipePlanArguments& arguments, const recipe::Recipe::Plan& section,
                        plan::PlanRequest* request) {
   if (!arguments.goal_is_given) request->goal = plan::parse_goal(section.goal);
-  if (!arguments.keep_is_given) request->kept = plan::parse_kept(section.keep);
+  if (!arguments.keep_is_given) {
+    try {
+      request->kept = plan::parse_kept(section.keep);
+    } catch (Error& error) {
+      error.add_context("in 'keep' of [plan] in " + arguments.recipe);
+      throw;
+    }
+  }
   if (request->memory == 0 && !section.memory.empty())
     request->memory = plan::parse_memory_limit(section.memory, "'memory' in [plan]");
   if (request->devices == 0) request->devices = static_cast<int>(section.device_count);

@@ -5,8 +5,8 @@
 namespace trestle::plan {
 
 // The bytes of `size`, from those of two smaller sizes. `parts`: the equal parts that `size`
-// consists of, such as the pictures of a micro-batch. Bytes that grow
-// faster than in proportion do so within each part.
+// consists of, such as the pictures of a micro-batch. Bytes that grow faster than in proportion do
+// so within each part.
 Bytes extrapolate_bytes(Bytes small, double small_size, Bytes large, double large_size, double size,
                         double parts = 1);
 
