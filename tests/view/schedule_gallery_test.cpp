@@ -24,7 +24,7 @@ constexpr int ranks = 4, micro_batches = 8;
 
 const std::string document = std::string(TRESTLE_SOURCE_DIR) + "/docs/schedules.md";
 
-// Where each one is the best choice.
+// When each one is the best choice.
 const std::map<std::string, std::string> choices = {
     {"1f1b", "the usual choice: half the memory of GPipe here, in the same time"},
     {"gpipe", "the loss needs the whole batch"},
