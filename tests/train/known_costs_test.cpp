@@ -56,7 +56,8 @@ TEST(KnownCosts, BestSplitSizeIsInsideRange) {
     EXPECT_GT(seconds(times), 0.99 * on_paper(split_size));
 }
 
-// Two wide layers and small activations: the optimizer's temporary tensors make the peak.
+// Two wide layers and small activations: the optimizer's temporary tensors make the peak. The fused
+// kernels have none; RMSprop with a centred square is torch's own.
 TEST(LayerCosts, PredictedPeakIncludesOptimizersStep) {
   constexpr std::int64_t wide = 128;
   constexpr Bytes weight = wide * wide * 4;
@@ -66,7 +67,8 @@ TEST(LayerCosts, PredictedPeakIncludesOptimizersStep) {
   recipe.data.shape = {wide};
   recipe.data.count = 4;
   recipe.devices.use = "virtual:2";
-  recipe.optimizer.name = "adamw";
+  recipe.optimizer.name = "rmsprop";
+  recipe.optimizer.centered = true;
   recipe.train.batch = 4;
   recipe.train.loss = "mean_squared_error";
   const auto make = [](const models::ModelOptions&) {
@@ -83,10 +85,14 @@ TEST(LayerCosts, PredictedPeakIncludesOptimizersStep) {
     profile.values.push_back({.from = from, .to = {from + 1}, .saved_by = {}, .bytes = 16});
   const LayerCosts costs = costs_of_profile(recipe, profile, {{"wide", make}});
   const schedule::Timeline step = predict_cut(recipe, costs, {1, 1}).timeline;
-  // The weight, its gradient, two moments and three temporary tensors.
+  // The weight, its gradient, two averages and three temporary tensors.
   for (const Bytes peak : step.device_peak_bytes) EXPECT_EQ(peak, 7 * weight);
   EXPECT_EQ(plan::stage_bytes(costs.profile, 0, 1, costs.sizes), 7 * weight);
   EXPECT_THROW(plan::balance_within(costs.profile, {7 * weight - 1, 0}, costs.sizes), UsageError);
+  recipe.optimizer = {};
+  recipe.optimizer.name = "adamw";
+  const LayerCosts fused = costs_of_profile(recipe, profile, {{"wide", make}});
+  EXPECT_EQ(plan::stage_bytes(fused.profile, 0, 1, fused.sizes), 4 * weight);
 }
 
 }  // namespace
