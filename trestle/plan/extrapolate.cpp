@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -76,7 +75,7 @@ Bytes extrapolate_bytes(Bytes small, double small_size, Bytes large, double larg
     const double second = (per_large - per_small) / (large_size - small_size);
     bytes = size * (per_small + second * (std::max(size / parts, large_size) - small_size));
   }
-  constexpr auto most = static_cast<double>(std::numeric_limits<Bytes>::max() / 2);
+  constexpr double most = 4e18;  // below the largest number of Bytes
   return static_cast<Bytes>(std::llround(std::clamp(bytes, 0.0, most)));
 }
 

@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "trestle/schedule/generators/generators.h"
 #include "trestle/schedule/table_rows.h"
 
@@ -16,8 +18,8 @@ Schedule make_looped_bfs(const GenerateOptions& options) {
     auto& row = table.ranks[static_cast<std::size_t>(rank)];
     for (const int stage : stages)
       for (int i = 0; i < count; ++i) row.push_back(forward(stage, i));
-    for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage)
-      for (int i = 0; i < count; ++i) row.push_back(backward(*stage, reverse ? count - 1 - i : i));
+    for (const int stage : std::vector<int>(stages.rbegin(), stages.rend()))
+      for (int i = 0; i < count; ++i) row.push_back(backward(stage, reverse ? count - 1 - i : i));
   }
   return table;
 }
