@@ -119,7 +119,7 @@ struct PipelineOptions {
   // How many micro-batches a mini-batch is split into. A mini-batch of fewer samples has one
   // micro-batch a sample.
   int micro_batches = 1;
-  // A name that schedule::generate() knows.
+  // A name of schedule::schedules_of_pipelines(). Other tables: plan.table.
   std::string schedule = "gpipe";
   // Which micro-batches' forwards run again before their backward, to save memory. Such a forward
   // runs without gradients at first: a layer must compute the same with and without them.

@@ -75,7 +75,7 @@ struct LayerProfile {
   // The sizes of the model's only output for the measured micro-batch; empty = unknown. Not in
   // JSON.
   std::vector<std::int64_t> output_sizes = {};
-  int output_number_bytes = 4;  // of each of its numbers
+  int output_number_bytes = 4;  // the size of a number in that output
 
   double seconds() const;  // forward and backward of all layers
 };

@@ -27,7 +27,7 @@ class RowMaker {
   void forward(int chunk);
   void backward(int chunk);
   void input_grad(int chunk);
-  void weight_grad(int chunk);                          // of the chunk's oldest I without its W
+  void weight_grad(int chunk);                          // W of the chunk's oldest I without one
   void oldest_weight_grad();                            // the same of all chunks
   void overlap(int forward_chunk, int backward_chunk);  // F of one chunk and B of the other
 

@@ -151,7 +151,7 @@ void add_cell(NetBuilder& net, const std::string& name, std::int64_t units,
 }
 
 void need_sizes(const char* flag, const std::vector<std::pair<const char*, std::int64_t>>& sizes) {
-  constexpr std::int64_t most = 1 << 16;  // of products that numbers of bytes hold
+  constexpr std::int64_t most = 1 << 16;  // so that Bytes holds their products
   for (const auto& [name, size] : sizes)
     if (size < 1 || size > most)
       throw UsageError(text(flag, ": ", name, " is ", size),
