@@ -225,13 +225,17 @@ TEST(FindPlanState, TiedWeightsComeBack) {
   EXPECT_NO_THROW(net.forward(torch::randint(50, {1, 8})));
 }
 
-const PeakCase plain{"plain",
-                     [] { return perceptron(256, 256, 256); },
-                     random_of({256}),
-                     random_of({256}),
-                     nn::mean_squared_error,
-                     64,
-                     {"data=1,pipeline=1,recompute=none,micro_batch=64"}};
+PeakCase of_width(const char* name, std::int64_t width) {
+  return {name,
+          [width] { return perceptron(width, width, width); },
+          random_of({width}),
+          random_of({width}),
+          nn::mean_squared_error,
+          64,
+          {"data=1,pipeline=1,recompute=none,micro_batch=64"}};
+}
+
+const PeakCase plain = of_width("plain", 256);
 
 TEST(FindPlanState, BudgetsAndThreadsStay) {
   install_virtual_devices({.count = 2});
@@ -251,13 +255,7 @@ TEST(FindPlanState, InferenceModeChangesNothing) {
 }
 
 TEST(FindPlanState, TwoCallsAtOnceMeasureTheirOwnNets) {
-  const PeakCase small{"small",
-                       [] { return perceptron(8, 8, 8); },
-                       random_of({8}),
-                       random_of({8}),
-                       nn::mean_squared_error,
-                       64,
-                       {"data=1,pipeline=1,recompute=none,micro_batch=64"}};
+  const PeakCase small = of_width("small", 8);
   const Bytes large_peak = plan_of(plain).peak, small_peak = plan_of(small).peak;
   Bytes other = 0;
   std::thread thread([&] { other = plan_of(small).peak; });
