@@ -103,12 +103,14 @@ bool Extent::may_meet(const Extent& other) const {
   return begin < other.end && other.begin < end;
 }
 
-GradientSink::GradientSink(std::size_t inputs) : gradients_(std::make_shared<Values>(inputs)) {}
+GradientSink::GradientSink(std::size_t inputs)
+    : gradients_(std::make_shared<Values>(inputs)), edges_(inputs) {}
 
 at::Tensor GradientSink::begin(std::size_t input, const at::Tensor& value) {
   auto node = make_node<SinkBackward>();
   node->gradients = gradients_;
   node->input = input;
+  edges_.at(input) = {node, 0};
   at::Tensor inside = value.detach();
   torch::autograd::create_gradient_edge(inside, std::move(node));
   return inside;

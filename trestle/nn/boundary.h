@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
+#include <torch/csrc/autograd/edge.h>
 
 #include <cstdint>
 #include <map>
@@ -97,9 +98,12 @@ class GradientSink {
 
   // The gradient that a backward produced for `input`; None if there is none.
   at::Tensor gradient(std::size_t input) const { return gradients_->at(input); }
+  // The end of the graph where the gradient of `input` arrives; not valid without begin().
+  const torch::autograd::Edge& edge(std::size_t input) const { return edges_.at(input); }
 
  private:
   std::shared_ptr<Values> gradients_;
+  std::vector<torch::autograd::Edge> edges_;  // [input]
 };
 
 }  // namespace trestle::nn

@@ -49,7 +49,7 @@ class BufferCopies {
 //   Snapshot snapshot(state, copies, key);   // then F
 //   {
 //     const Snapshot::Again again(snapshot, state);
-//     BufferKeeper buffers(state.buffers);            // to the end of the backward
+//     BufferKeeper buffers(state.buffers);            // restores those of now
 //     buffers.put_in(snapshot.buffers());             // then F again, under snapshot.key()
 //   }
 class Snapshot {
@@ -59,8 +59,8 @@ class Snapshot {
 
   const RunKey& key() const { return key_; }
 
-  // The values of ModuleState::buffers. The recomputation's graph may save them, so a BufferKeeper
-  // sets them and lives until its backward is done; then the buffers are as if F had run only once.
+  // The values of ModuleState::buffers. The recomputation's graph may save them: they need the
+  // values of its end again in its backward.
   const std::vector<at::Tensor>& buffers() const { return buffers_; }
 
   // Call it when F is done: F's own changes to parameters (a clamp, say) will be repeated.

@@ -24,9 +24,11 @@ std::vector<Action> with_reductions(const std::vector<Action>& row) {
       used.push_back(stage);
       result.push_back(stage_action(Kind::Unshard, stage));
     }
-    if (is_backward(action)) {
-      std::erase(ended, stage);
-      ended.push_back(stage);
+    const bool is_pair = action.kind == Kind::OverlapForwardBackward;
+    if (is_pair || is_backward(action)) {
+      const int ending = is_pair ? action.partner_stage : stage;
+      std::erase(ended, ending);
+      ended.push_back(ending);
     }
     result.push_back(action);
   }

@@ -136,33 +136,53 @@ void run_forward(MiniBatchState& state, const Action& action) {
   move_within_rank(state, state.routes.out_of(action.stage), m, Way::Activation, send);
 }
 
-nn::Values run_stage_backward(MiniBatchState& state, const Stage& stage, MicroBatchState& own,
-                              int m) {
+nn::Values run_stage_backward(MiniBatchState& state, const Stage& stage, BackwardPart part,
+                              MicroBatchState& own, int m) {
   const nn::Values gradients = std::exchange(own.output_gradients, {});
-  if (!stage.is_last()) return stage.backward(own.pass, gradients, {});
+  if (!stage.is_last()) return stage.backward(own.pass, part, gradients, {});
   if (!state.inputs.loss || state.inputs.whole_batch_loss()) {
     if (state.last().loss_gradients.empty()) compute_whole_batch_loss(state);
-    return stage.backward(own.pass, gradients, state.last().loss_gradients.at(m));
+    return stage.backward(own.pass, part, gradients, state.last().loss_gradients.at(m));
   }
   if (state.inputs.shares[m] == 0) {  // no sample counts; the mean would be 0 / 0
     state.last().losses[m] = at::zeros({});
-    return stage.backward(own.pass, gradients, {});
+    return stage.backward(own.pass, part, gradients, {});
   }
   const at::Tensor loss = micro_batch_loss(state, own.pass.model_outputs.at(0), m);
   return stage.backward_from_loss(
-      own.pass, gradients, loss,
+      own.pass, part, gradients, loss,
       at::full_like(loss.detach(), state.inputs.shares[m] * state.inputs.gradient_scale));
 }
 
+// Runs what accumulates into the parameters' gradients: B, or W.
+template <class Accumulate>
+void accumulate_gradients(MiniBatchState& state, int stage, const Accumulate& accumulate) {
+  const bool is_last = ++state.stage_states[stage].accumulations == state.micro_batches();
+  if (is_last && state.inputs.hooks) state.inputs.hooks->before_last_backward(stage);
+  accumulate();
+  if (state.inputs.hooks) state.inputs.hooks->after_backward(stage);
+}
+
+void run_weight_gradients(MiniBatchState& state, const Action& action) {
+  accumulate_gradients(state, action.stage, [&] {
+    state.stages[action.stage].accumulate_weights(state.at(action.stage, action.micro_batch).pass);
+  });
+}
+
+// B, or I.
 void run_backward(MiniBatchState& state, const Action& action) {
   const Stage& stage = state.stages[action.stage];
   const int m = action.micro_batch;
   MicroBatchState& own = state.at(action.stage, m);
   move_within_rank(state, state.routes.out_of(action.stage), m, Way::Gradient, receive);
-  if (++state.stage_states[action.stage].backwards == state.micro_batches() && state.inputs.hooks)
-    state.inputs.hooks->before_last_backward(action.stage);
-  const nn::Values gradients = run_stage_backward(state, stage, own, m);
-  if (state.inputs.hooks) state.inputs.hooks->after_backward(action.stage);
+  nn::Values gradients;
+  if (action.kind == Kind::InputGrad) {
+    gradients = run_stage_backward(state, stage, BackwardPart::Inputs, own, m);
+  } else {
+    accumulate_gradients(state, action.stage, [&] {
+      gradients = run_stage_backward(state, stage, BackwardPart::Whole, own, m);
+    });
+  }
   // The gradients of the model's inputs stay here.
   std::vector<StageValue> sent;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -197,6 +217,9 @@ bool allowed_in_user_table(Kind kind) {
     case Kind::Forward:
     case Kind::Recompute:
     case Kind::Backward:
+    case Kind::InputGrad:
+    case Kind::WeightGrad:
+    case Kind::OverlapForwardBackward:
       return true;
     default:
       return schedule::is_send(kind) || schedule::is_receive(kind);
@@ -225,7 +248,10 @@ void execute(MiniBatchState& state, const Action& action) {
           state.inputs.batch_norm == nn::BatchNormStatistics::EachRun ? Stage::Buffers::Change
                                                                       : Stage::Buffers::Restore);
     case Kind::Backward:
+    case Kind::InputGrad:
       return run_backward(state, action);
+    case Kind::WeightGrad:
+      return run_weight_gradients(state, action);
     case Kind::Unshard:
       return state.inputs.hooks->unshard(
           action.stage,

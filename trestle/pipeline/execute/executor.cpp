@@ -36,20 +36,45 @@ bool is_in_phase(const Action& action, Phase phase) {
 
 bool is_gradient(Kind kind) { return kind == Kind::RecvGradient || kind == Kind::RecvSkipGradient; }
 
+// The row without overlapped pairs: a forward, what it sends, and then the backward. The transport
+// sends and receives beside both.
+std::vector<Action> without_pairs(const std::vector<Action>& row) {
+  std::vector<Action> result;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    if (row[i].kind != Kind::OverlapForwardBackward) {
+      result.push_back(row[i]);
+      continue;
+    }
+    Action forward = schedule::forward(row[i].stage, row[i].micro_batch);
+    Action backward = schedule::backward(row[i].partner_stage, row[i].partner_micro_batch);
+    forward.threads = backward.threads = row[i].threads;
+    result.push_back(forward);
+    std::vector<Action> others;
+    for (; i + 1 < row.size() && schedule::is_send(row[i + 1].kind); ++i) {
+      const bool of_forward =
+          row[i + 1].kind == Kind::SendActivation || row[i + 1].kind == Kind::SendSkip;
+      (of_forward ? result : others).push_back(row[i + 1]);
+    }
+    result.push_back(backward);
+    result.insert(result.end(), others.begin(), others.end());
+  }
+  return result;
+}
+
 // A rank's actions in one phase, in order. The table has each receive where a blocking transport
 // would need it. This transport does not block, so each receive moves to just before the action
 // that needs it, and no other action waits for it.
 std::vector<Action> actions_of(const MiniBatchState& state, int rank, Phase phase) {
   std::vector<Action> result;
   std::vector<Action> posted;
-  for (const auto& action : state.table().ranks[rank]) {
+  for (const auto& action : without_pairs(state.table().ranks[rank])) {
     if (!is_in_phase(action, phase)) continue;
     if (schedule::is_receive(action.kind)) {
       posted.push_back(action);
       continue;
     }
     const bool forward = action.kind == Kind::Forward;
-    if (forward || action.kind == Kind::Backward) {
+    if (forward || action.kind == Kind::Backward || action.kind == Kind::InputGrad) {
       std::erase_if(posted, [&](const Action& receive) {
         const bool needed = receive.stage == action.stage &&
                             receive.micro_batch == action.micro_batch &&

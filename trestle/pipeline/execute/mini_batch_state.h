@@ -93,7 +93,7 @@ struct StageState {
   nn::BufferCopies buffers;
   std::optional<nn::DeferredBatchNorm> batch_norms;  // with BatchNormStatistics::WholeBatch
   int forwards = 0;                                  // how many F have run
-  int backwards = 0;                                 // how many B have begun
+  int accumulations = 0;                             // how many B and W have begun
   // Last stage only, [micro-batch]:
   std::vector<nn::Values> outputs;          // of the model, if they are kept
   std::vector<bool> outputs_want_gradient;  // of the model

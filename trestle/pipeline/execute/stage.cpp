@@ -228,12 +228,19 @@ void Stage::recompute(Pass& pass, Buffers buffers) const {
   }
   const nn::Snapshot::Again again(snapshot, modules_);
   const nn::CheckpointingScope checkpointing(nn::Checkpointing::Recompute);
+  std::optional<nn::BufferKeeper> keeper;
   if (buffers == Buffers::Restore) {
-    pass.buffers_again = std::make_shared<nn::BufferKeeper>(modules_.buffers);
-    pass.buffers_again->put_in(snapshot.buffers());
+    keeper.emplace(modules_.buffers);
+    keeper->put_in(snapshot.buffers());
   }
   const auto wanted_before = pass.wants_gradient;
   detach_outputs(pass, run(pass, Autograd::On, snapshot.key()));
+  if (keeper) {
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor& buffer : modules_.buffers)
+      pass.buffers_again.push_back(buffer.defined() ? buffer.clone() : buffer);
+    keeper.reset();
+  }
   for (std::size_t i = 0; i < wanted_before.size(); ++i) {
     if (wanted_before[i] || !pass.wants_gradient[i]) continue;
     throw StateError(
@@ -244,58 +251,89 @@ void Stage::recompute(Pass& pass, Buffers buffers) const {
   }
 }
 
-nn::Values Stage::backward(Pass& pass, const nn::Values& output_gradients,
+nn::Values Stage::backward(Pass& pass, BackwardPart part, const nn::Values& output_gradients,
                            const nn::Values& model_output_gradients) const {
-  std::vector<torch::autograd::Edge> roots;
-  std::vector<at::Tensor> gradients;
+  GradientRoots roots;
   for (std::size_t i = 0; i < model_output_gradients.size(); ++i) {
     if (!model_output_gradients[i].defined() || !pass.model_outputs[i].requires_grad()) continue;
-    roots.push_back(torch::autograd::impl::gradient_edge(pass.model_outputs[i]));
-    gradients.push_back(model_output_gradients[i]);
+    roots.add(torch::autograd::impl::gradient_edge(pass.model_outputs[i]),
+              model_output_gradients[i]);
   }
-  return finish(pass, std::move(roots), std::move(gradients), output_gradients);
+  return finish(pass, part, std::move(roots), output_gradients);
 }
 
-nn::Values Stage::backward_from_loss(Pass& pass, const nn::Values& output_gradients,
-                                     const at::Tensor& loss, const at::Tensor& gradient) const {
-  std::vector<torch::autograd::Edge> roots;
-  std::vector<at::Tensor> gradients;
-  if (loss.requires_grad()) {
-    roots.push_back(torch::autograd::impl::gradient_edge(loss));
-    gradients.push_back(gradient);
-  }
-  return finish(pass, std::move(roots), std::move(gradients), output_gradients);
+nn::Values Stage::backward_from_loss(Pass& pass, BackwardPart part,
+                                     const nn::Values& output_gradients, const at::Tensor& loss,
+                                     const at::Tensor& gradient) const {
+  GradientRoots roots;
+  if (loss.requires_grad()) roots.add(torch::autograd::impl::gradient_edge(loss), gradient);
+  return finish(pass, part, std::move(roots), output_gradients);
 }
 
-nn::Values Stage::finish(Pass& pass, std::vector<torch::autograd::Edge> roots,
-                         std::vector<at::Tensor> gradients,
+std::unique_ptr<nn::BufferKeeper> Stage::buffers_of(const Pass& pass) const {
+  if (pass.buffers_again.empty()) return nullptr;
+  auto keeper = std::make_unique<nn::BufferKeeper>(modules_.buffers);
+  keeper->put_in(pass.buffers_again);
+  return keeper;
+}
+
+nn::Values Stage::finish(Pass& pass, BackwardPart part, GradientRoots roots,
                          const nn::Values& output_gradients) const {
   for (std::size_t i = 0; i < output_gradients.size(); ++i) {
     if (!output_gradients[i].defined() || !pass.output_edges[i].is_valid()) continue;
-    roots.push_back(pass.output_edges[i]);
-    gradients.push_back(output_gradients[i]);
+    roots.add(pass.output_edges[i], output_gradients[i]);
   }
   // Calls the engine itself: unlike backward(tensors), it needs only edges, so the outputs' memory
   // is free already.
   pass.model_outputs.clear();
-  if (!roots.empty()) {
-    OwnNewGradients new_gradients(modules_);
-    const nn::AutocastScope no_autocast(nn::AutocastState::off());
-    torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
-                                                          /*create_graph=*/false,
-                                                          /*accumulate_grad=*/true);
-    new_gradients.own();
+  nn::Values gradients = input_gradients(pass, part, roots);
+  Pass rest;
+  if (part == BackwardPart::Inputs) {
+    rest.weights = std::move(pass.weights);
+    rest.buffers_again = std::move(pass.buffers_again);
+    rest.input_shapes = std::move(pass.input_shapes);
+    rest.node_numbers = std::move(pass.node_numbers);
   }
-  nn::Values input_gradients(plan_.inputs.size());
-  for (std::size_t i = 0; i < plan_.inputs.size(); ++i) {
-    if (pass.sink && pass.input_wants_gradient[i]) input_gradients[i] = pass.sink->gradient(i);
-  }
-  pass = Pass();
+  pass = std::move(rest);
   // A view, for example of cat()'s gradient, would keep its whole base until its message is sent.
-  for (auto& gradient : input_gradients) {
+  for (auto& gradient : gradients) {
     if (nn::is_part_of_more(gradient)) gradient = gradient.clone();
   }
-  return input_gradients;
+  return gradients;
+}
+
+nn::Values Stage::input_gradients(Pass& pass, BackwardPart part, const GradientRoots& roots) const {
+  const nn::AutocastScope no_autocast(nn::AutocastState::off());
+  const auto buffers = buffers_of(pass);
+  if (part == BackwardPart::Inputs) {
+    std::vector<torch::autograd::Edge> inputs(plan_.inputs.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (pass.sink && pass.input_wants_gradient[i]) inputs[i] = pass.sink->edge(i);
+    SplitBackward split = backward_to_inputs(roots, inputs);
+    pass.weights = std::move(split.weights);
+    return std::move(split.input_gradients);
+  }
+  if (!roots.edges.empty()) {
+    OwnNewGradients new_gradients(modules_);
+    torch::autograd::Engine::get_default_engine().execute(
+        roots.edges, roots.gradients, /*keep_graph=*/false, /*create_graph=*/false,
+        /*accumulate_grad=*/true);
+    new_gradients.own();
+  }
+  nn::Values gradients(plan_.inputs.size());
+  for (std::size_t i = 0; i < plan_.inputs.size(); ++i) {
+    if (pass.sink && pass.input_wants_gradient[i]) gradients[i] = pass.sink->gradient(i);
+  }
+  return gradients;
+}
+
+void Stage::accumulate_weights(Pass& pass) const {
+  OwnNewGradients new_gradients(modules_);
+  const nn::AutocastScope no_autocast(nn::AutocastState::off());
+  const auto buffers = buffers_of(pass);
+  pass.weights->accumulate();
+  new_gradients.own();
+  pass = Pass();
 }
 
 std::string Stage::layer_of_node(const Pass& pass, std::uint64_t node) const {

@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "trestle/nn/boundary.h"
+#include "trestle/nn/buffer_keeper.h"
 #include "trestle/nn/graph.h"
 #include "trestle/nn/segment.h"
 #include "trestle/nn/snapshot.h"
 #include "trestle/pipeline/execute/cut.h"
+#include "trestle/pipeline/execute/split_backward.h"
 #include "trestle/pipeline/transport/stage_value.h"
 #include "trestle/recompute/checkpointed_segment.h"
 
@@ -26,7 +28,11 @@ enum class GraphMode {
   None,       // a forward that has no backward
 };
 
-// One micro-batch in one stage, from F to the end of B.
+// Which gradients a backward computes: all (B), or those of the inputs (I), and those of the
+// parameters later (W).
+enum class BackwardPart { Whole, Inputs };
+
+// One micro-batch in one stage, from F to the end of B or W.
 struct Pass {
   std::vector<StageValue> inputs;             // as they arrived; kept for R, else freed after F
   std::vector<bool> input_wants_gradient;     // of `inputs`, from F on
@@ -34,13 +40,15 @@ struct Pass {
   std::uint64_t input_kinds = 0;              // the same: a hash of dtypes and Nones
   std::optional<nn::Snapshot> snapshot;       // for R
   std::vector<std::uint32_t> input_versions;  // of `inputs`, for R
-  // From R to the end of B: the graph may have saved buffers.
-  std::shared_ptr<nn::BufferKeeper> buffers_again;
+  // From R to B or W: the buffers' values after R. The graph may have saved buffers, and other
+  // micro-batches run between R, I and W.
+  std::vector<at::Tensor> buffers_again;
   std::optional<nn::GradientSink> sink;             // receives the inputs' gradients in B
   std::vector<bool> wants_gradient;                 // of plan.outputs and then of model_outputs
   std::vector<torch::autograd::Edge> output_edges;  // where each output's gradient enters the graph
   nn::Values model_outputs;  // last stage only: with their graph, until the loss is computed
   std::vector<std::uint64_t> node_numbers;  // autograd's counter before each layer
+  std::optional<WeightGradients> weights;   // from I to W
 };
 
 // The layers between two cuts, and how one micro-batch runs through them.
@@ -74,12 +82,16 @@ class Stage {
   // Accumulates the parameters' gradients, and returns the gradients of plan.inputs. Arguments: the
   // gradients of plan.outputs, and on the last stage those of the model's outputs (else empty);
   // None = no gradient. Ends the pass. Autocast is off during a backward, as torch recommends.
-  nn::Values backward(Pass& pass, const nn::Values& output_gradients,
+  // With BackwardPart::Inputs the parameters' gradients wait for accumulate_weights().
+  nn::Values backward(Pass& pass, BackwardPart part, const nn::Values& output_gradients,
                       const nn::Values& model_output_gradients) const;
 
   // The same, from a loss that was computed from pass.model_outputs, and the gradient of the loss.
-  nn::Values backward_from_loss(Pass& pass, const nn::Values& output_gradients,
+  nn::Values backward_from_loss(Pass& pass, BackwardPart part, const nn::Values& output_gradients,
                                 const at::Tensor& loss, const at::Tensor& gradient) const;
+
+  // After a backward of BackwardPart::Inputs: accumulates the parameters' gradients. Ends the pass.
+  void accumulate_weights(Pass& pass) const;
 
   const StagePlan& plan() const { return plan_; }
   at::Device device() const { return device_; }
@@ -117,8 +129,11 @@ class Stage {
                                                 const nn::RunKey& key) const;
   nn::Segment::Result run(Pass& pass, Autograd autograd, const nn::RunKey& key) const;
   std::vector<StageValue> detach_outputs(Pass& pass, nn::Segment::Result result) const;
-  nn::Values finish(Pass& pass, std::vector<torch::autograd::Edge> roots,
-                    std::vector<at::Tensor> gradients, const nn::Values& output_gradients) const;
+  // Gives the buffers the values that R left, while it lives.
+  std::unique_ptr<nn::BufferKeeper> buffers_of(const Pass& pass) const;
+  nn::Values finish(Pass& pass, BackwardPart part, GradientRoots roots,
+                    const nn::Values& output_gradients) const;
+  nn::Values input_gradients(Pass& pass, BackwardPart part, const GradientRoots& roots) const;
 
   const nn::Graph& graph_;
   StagePlan plan_;

@@ -30,7 +30,8 @@ class TiePlaces {
       const int stage = row[i].stage;
       if (row[i].kind == Kind::Unshard) unshard_.try_emplace(stage, i + 1);
       if (row[i].kind == Kind::Forward) first_forward_.try_emplace(stage, i);
-      if (row[i].kind == Kind::Backward) last_backward_[stage] = i;
+      if (row[i].kind == Kind::Backward || row[i].kind == Kind::WeightGrad)
+        last_backward_[stage] = i;
       if (row[i].kind == Kind::Norm) end_ = i;
     }
     if (end_ == none) end_ = row.size();

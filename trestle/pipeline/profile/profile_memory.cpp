@@ -312,14 +312,16 @@ std::vector<StageValue> ProfiledStage::forward(Pass& pass, GraphMode mode,
 }
 
 nn::Values ProfiledStage::backward(Pass& pass, const nn::Values& output_gradients) const {
-  if (!stage->is_last()) return stage->backward(pass, output_gradients, {});
-  if (whole_batch_loss()) return stage->backward(pass, output_gradients, {loss_gradient});
+  if (!stage->is_last()) return stage->backward(pass, BackwardPart::Whole, output_gradients, {});
+  if (whole_batch_loss())
+    return stage->backward(pass, BackwardPart::Whole, output_gradients, {loss_gradient});
   at::Tensor value;
   {
     const at::AutoGradMode grad(true);
     value = loss->value(pass.model_outputs.at(0), target.defined() ? target.clone() : target);
   }
-  return stage->backward_from_loss(pass, output_gradients, value, at::ones_like(value.detach()));
+  return stage->backward_from_loss(pass, BackwardPart::Whole, output_gradients, value,
+                                   at::ones_like(value.detach()));
 }
 
 Bytes bytes_of(const std::vector<at::Tensor>& tensors) {
