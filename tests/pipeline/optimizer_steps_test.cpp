@@ -24,11 +24,8 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Stages 0 and 3 on rank 0, stages 1 and 2 on rank 1.
 schedule::Schedule v_table(int micro_batches) {
-  schedule::Schedule placed;
-  placed.rank_of_stage = {0, 1, 1, 0};
-  placed.ranks.resize(2);
   return schedule::place(schedule::generate("gpipe", {.stages = 4, .micro_batches = micro_batches}),
-                         placed);
+                         {0, 1, 1, 0}, 2);
 }
 
 struct OptimizerPlan {

@@ -32,7 +32,7 @@ struct RankPlan {
   Recompute recompute = Recompute::Never;
   Use use = Use::Step;
   On on = On::Cpu;
-  std::string table = {};  // the schedule of a table on rank_of_stage; empty: GPipe's
+  int stages_per_rank = 0;  // with rank_of_stage: that of the schedule; 0: a table of GPipe
 
   int ranks() const {
     return rank_of_stage.empty()
@@ -45,8 +45,24 @@ inline std::string name_of(const Net& net, const RankPlan& plan) {
   return text(net.name, ", balance ", join(plan.balance, "-"), ", ranks of stages ",
               join(plan.rank_of_stage, "-"), ", ", plan.schedule, ", ", plan.micro_batches,
               " micro-batches, recompute ", schedule::to_string(plan.recompute), ", use ",
-              static_cast<int>(plan.use), plan.on == On::Cpu ? ", cpu" : ", virtual", ", table ",
-              plan.table);
+              static_cast<int>(plan.use), plan.on == On::Cpu ? ", cpu" : ", virtual");
+}
+
+// A plan of a schedule with several stages on a rank.
+inline RankPlan plan_of(const std::string& schedule, const std::vector<int>& balance, int ranks,
+                        int micro_batches) {
+  const int each = static_cast<int>(balance.size()) / ranks;
+  return {
+      .balance = balance,
+      .micro_batches = micro_batches,
+      .schedule = schedule,
+      .rank_of_stage = schedule::ranks_of_stages(schedule, static_cast<int>(balance.size()), each),
+      .stages_per_rank = each};
+}
+
+// GPipe also runs losses of the whole batch.
+inline const nn::Loss& loss_of(const Net& net, const RankPlan& plan) {
+  return plan.schedule == "gpipe" ? net.loss : net.one_f_one_b_loss;
 }
 
 inline PipelineOptions options_of(const RankPlan& plan) {
@@ -55,19 +71,12 @@ inline PipelineOptions options_of(const RankPlan& plan) {
                           .schedule = plan.schedule,
                           .recompute = plan.recompute,
                           .numerics = {.seed = 7}};
-  if (!plan.table.empty()) {
+  options.stages_per_rank = plan.stages_per_rank;
+  if (!plan.rank_of_stage.empty() && plan.stages_per_rank == 0) {
     const int stages = static_cast<int>(plan.balance.size());
-    options.plan.table = schedule::generate(plan.table, {.stages = stages,
-                                                         .micro_batches = plan.micro_batches,
-                                                         .stages_per_rank = stages / plan.ranks()});
-  } else if (!plan.rank_of_stage.empty()) {
-    const int stages = static_cast<int>(plan.balance.size());
-    schedule::Schedule placed;
-    placed.rank_of_stage = plan.rank_of_stage;
-    placed.ranks.resize(static_cast<std::size_t>(plan.ranks()));
     options.plan.table = schedule::place(
         schedule::generate("gpipe", {.stages = stages, .micro_batches = plan.micro_batches}),
-        placed);
+        plan.rank_of_stage, plan.ranks());
   }
   return options;
 }
@@ -97,8 +106,7 @@ inline Outcome run(const Net& net, const RankPlan& plan, const PipelineOptions& 
   at::Tensor input;
   if (first) input = net.input.clone().set_requires_grad(plan.use == Use::CallersBackward);
   if (plan.use == Use::Step) {
-    const nn::Loss& loss = plan.schedule == "1f1b" ? net.one_f_one_b_loss : net.loss;
-    const auto result = pipeline.step(input, last ? net.target : at::Tensor(), loss,
+    const auto result = pipeline.step(input, last ? net.target : at::Tensor(), loss_of(net, plan),
                                       {.output = StepOptions::Output::Keep});
     Outcome outcome = collect(pipeline, result.loss, result.output, input);
     outcome.weight = result.weight;

@@ -51,11 +51,9 @@ TEST(RanksOptimizer, SupportsTwoStagesPerRank) {
   const support::WatchDog watch("optimizer steps of two stages a rank");
   const Training training{.adam = false, .max_norm = 0.1, .p = 3};
   PipelineOptions options = plain::options_of(training);
-  schedule::Schedule placed;
-  placed.rank_of_stage = {0, 1, 1, 0};
-  placed.ranks.resize(2);
   options.plan.table = schedule::place(
-      schedule::generate("gpipe", {.stages = 4, .micro_batches = options.micro_batches}), placed);
+      schedule::generate("gpipe", {.stages = 4, .micro_batches = options.micro_batches}),
+      {0, 1, 1, 0}, 2);
   Pipeline alone(plain::make_net(), options);
   const plain::Outcome expected = plain::train(alone, training);
   spawn(2, [&](World& world) {

@@ -45,9 +45,8 @@ void check_bits(const Net& net, const RankPlan& plan) {
 
 // Compares with the plain model too: the pipeline in one process is no independent oracle.
 void check_against_the_plain_model(const Net& net, const RankPlan& plan) {
-  const nn::Loss& loss = plan.schedule == "1f1b" ? net.one_f_one_b_loss : net.loss;
-  const auto expected =
-      oracle::looped(net.make(), net.input, net.target, loss, plan.micro_batches, 7, 0);
+  const auto expected = oracle::looped(net.make(), net.input, net.target, loss_of(net, plan),
+                                       plan.micro_batches, 7, 0);
   const auto outcomes =
       spawn(plan.ranks(), [&](World& world) { return on_rank(net, plan, world); });
   std::map<std::string, at::Tensor> gradients;
@@ -107,20 +106,28 @@ TEST(RanksPipeline, SupportsLoopedPlacement) {
                      .on = On::Virtual});
   }
 }
-TEST(RanksPipeline, RunsInterleavedTables) {
-  for (const std::string table : {"interleaved_1f1b", "looped_bfs"})
-    for (const On on : {On::Cpu, On::Virtual})
+TEST(RanksPipeline, RunsEverySchedule) {
+  int turn = 0;
+  for (const auto& known : schedule::known_schedules()) {
+    const bool v = known.stage_order == schedule::StageOrder::V;
+    const std::vector<std::vector<int>> balances =
+        known.stages_per_rank == 1 ? std::vector<std::vector<int>>{{4, 6}, {4, 3, 3}}
+        : v                        ? std::vector<std::vector<int>>{{3, 2, 3, 2}, {2, 2, 2, 1, 2, 1}}
+            : std::vector<std::vector<int>>{{3, 2, 1, 1, 2, 1}, {2, 2, 2, 1, 2, 1}};
+    for (const int ranks : {2, 3})
       for (const Recompute recompute : {Recompute::Never, Recompute::Always}) {
-        const RankPlan plan{.balance = {3, 2, 1, 1, 2, 1},
-                            .micro_batches = 4,
-                            .schedule = "1f1b",
-                            .rank_of_stage = {0, 1, 0, 1, 0, 1},
-                            .recompute = recompute,
-                            .on = on,
-                            .table = table};
+        RankPlan plan =
+            plan_of(known.name, balances[static_cast<std::size_t>(ranks) - 2], ranks, 6);
+        plan.recompute = recompute;
+        plan.on = ++turn % 2 == 0 ? On::Virtual : On::Cpu;
         check_bits(support::toy(0.3), plan);
         check_against_the_plain_model(support::toy(0.3), plan);
+        if (recompute == Recompute::Always || ranks == 3) continue;
+        const int layers = static_cast<int>(support::narrow_unet().make().size());
+        plan.balance = support::even_balance(layers, static_cast<int>(plan.balance.size()));
+        check_bits(support::narrow_unet(), plan);
       }
+  }
 }
 TEST(RanksPipeline, SupportsVPlacement) {
   const Net net = support::toy(0.3);

@@ -56,11 +56,9 @@ TEST(RanksTiedWeights, SupportTwoStagesPerRank) {
   const auto expected = tied::train_plain(training);
   for (const auto& placing : {std::vector<int>{0, 1, 1, 0}, {0, 1, 0, 1}}) {
     auto options = tied::options_of(training, {2, 1, 1, 2});
-    schedule::Schedule placed;
-    placed.rank_of_stage = placing;
-    placed.ranks.resize(2);
     options.plan.table = schedule::place(
-        schedule::generate("gpipe", {.stages = 4, .micro_batches = options.micro_batches}), placed);
+        schedule::generate("gpipe", {.stages = 4, .micro_batches = options.micro_batches}), placing,
+        2);
     Pipeline alone(tied::make_net(Ties::Three), options);
     tied::expect_same(expected, tied::train(alone, training));
     spawn(2, [&](World& world) {

@@ -32,17 +32,26 @@ void check_table(const schedule::Schedule& table, int stages, Mistakes& mistakes
   }
   if (unknown.empty()) return;
   const std::size_t shown = std::min<std::size_t>(unknown.size(), 3);
-  mistakes.push_back(text(
-      "the given table has actions that a pipeline cannot run: ",
-      join(std::vector(unknown.begin(), std::next(unknown.begin(), shown)), ", "),
-      shown < unknown.size() ? ", ..." : "",
-      "; a table may have F, B and R, and the pipeline adds sends, receives, norms and steps"));
+  mistakes.push_back(
+      text("the given table has actions that a pipeline cannot run: ",
+           join(std::vector(unknown.begin(), std::next(unknown.begin(), shown)), ", "),
+           shown < unknown.size() ? ", ..." : "",
+           "; a table may have F, B, I, W and R, and the pipeline adds sends, receives, norms and "
+           "steps"));
+}
+
+// Null for an unknown name.
+const schedule::ScheduleInfo* find_schedule(const PipelineOptions& options) {
+  const auto& known = schedule::known_schedules();
+  const auto found = std::find_if(known.begin(), known.end(),
+                                  [&](const auto& one) { return one.name == options.schedule; });
+  return found == known.end() ? nullptr : &*found;
 }
 
 // How many of the pipeline's `stages` this process runs.
 int own_stages(const PipelineOptions& options, int stages) {
   if (!options.group.valid()) return stages;
-  if (!options.plan.table) return 1;
+  if (!options.plan.table) return stages_per_rank(options);
   const auto& ranks = options.plan.table->rank_of_stage;
   return static_cast<int>(std::count(ranks.begin(), ranks.end(), options.group.rank()));
 }
@@ -93,18 +102,44 @@ void check_cores_and_memory(const PipelineOptions& options, Mistakes& mistakes) 
         text("memory_format = ", format, " is not Preserve, Contiguous or ChannelsLast"));
 }
 
+bool has_device_of_each_rank(const PipelineOptions& options, int stages) {
+  return !options.group.valid() && !options.plan.table &&
+         static_cast<int>(options.devices.size()) * stages_per_rank(options) == stages;
+}
+
 void check_devices(const PipelineOptions& options, int stages, Mistakes& mistakes) {
   const int here = own_stages(options, stages);
-  if (options.devices.size() == 1 || static_cast<int>(options.devices.size()) == here) return;
+  if (options.devices.size() == 1 || static_cast<int>(options.devices.size()) == here ||
+      has_device_of_each_rank(options, stages))
+    return;
+  const int each = stages_per_rank(options);
+  const bool several = !options.group.valid() && !options.plan.table && each > 1;
   mistakes.push_back(text(options.group.valid() ? "this rank has " : "balance has ", here,
                           " stages, but ", options.devices.size(),
                           " devices are given; name one device for each stage (a device may be "
-                          "listed several times), or one for all"));
+                          "listed several times), ",
+                          several ? text("one for each rank of ", each, " stages, ") : "",
+                          "or one for all"));
+}
+
+void check_placement(const PipelineOptions& options, Mistakes& mistakes) {
+  if (options.stages_per_rank < 0)
+    mistakes.push_back(text("stages_per_rank = ", options.stages_per_rank,
+                            " is negative; 0 is what the schedule needs"));
+  if (options.plan.table && options.stages_per_rank > 0)
+    mistakes.push_back(text("stages_per_rank = ", options.stages_per_rank,
+                            " and plan.table are both given: the table has a rank for each stage"));
+  if (options.plan.table || options.stages_per_rank < 0 || !find_schedule(options)) return;
+  try {
+    ranks_of_stages(options);
+  } catch (const UsageError& error) {
+    mistakes.emplace_back(error.what());
+  }
 }
 
 void check_stages(const PipelineOptions& options, int layers, Mistakes& mistakes) {
   try {
-    choose("schedule", options.schedule, schedule::schedules_of_pipelines());
+    choose("schedule", options.schedule, schedule::known_schedules());
   } catch (const UsageError& error) {
     mistakes.emplace_back(error.what());
   }
@@ -117,6 +152,7 @@ void check_stages(const PipelineOptions& options, int layers, Mistakes& mistakes
     mistakes.push_back(text("a model of ", layers, " layers cannot be cut into ", stages,
                             " stages; use at most one stage a layer"));
   }
+  check_placement(options, mistakes);
   check_devices(options, stages, mistakes);
   const auto& modes = options.plan.recompute_per_stage;
   if (!modes.empty() && static_cast<int>(modes.size()) != stages) {
@@ -131,8 +167,39 @@ void check_stages(const PipelineOptions& options, int layers, Mistakes& mistakes
 int stage_count(const PipelineOptions& options) {
   if (!options.balance.empty()) return static_cast<int>(options.balance.size());
   if (options.group.valid())
-    return options.plan.table ? options.plan.table->stages : options.group.size();
-  return static_cast<int>(options.devices.size());
+    return options.plan.table ? options.plan.table->stages
+                              : options.group.size() * stages_per_rank(options);
+  const int each = options.plan.table ? 1 : stages_per_rank(options);
+  return static_cast<int>(options.devices.size()) * each;
+}
+
+int stages_per_rank(const PipelineOptions& options) {
+  if (options.stages_per_rank > 0) return options.stages_per_rank;
+  constexpr int where_any = 2;
+  const auto* known = find_schedule(options);
+  if (!known) return 1;
+  return known->stages_per_rank > 0 ? known->stages_per_rank : where_any;
+}
+
+std::vector<int> ranks_of_stages(const PipelineOptions& options) {
+  if (options.plan.table) return options.plan.table->rank_of_stage;
+  return schedule::ranks_of_stages(options.schedule, stage_count(options),
+                                   stages_per_rank(options));
+}
+
+int rank_count(const PipelineOptions& options) {
+  return options.plan.table ? options.plan.table->rank_count()
+                            : stage_count(options) / stages_per_rank(options);
+}
+
+std::vector<Device> devices_of_stages(const PipelineOptions& options) {
+  const auto stages = static_cast<std::size_t>(stage_count(options));
+  if (options.devices.size() == 1 || options.devices.size() == stages || options.group.valid())
+    return options.devices;
+  std::vector<Device> devices;
+  for (const int rank : ranks_of_stages(options))
+    devices.push_back(options.devices.at(static_cast<std::size_t>(rank)));
+  return devices;
 }
 
 void check_options(const PipelineOptions& options, int layers) {

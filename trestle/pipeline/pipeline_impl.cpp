@@ -72,12 +72,6 @@ std::uint64_t callers_autocast() {
   return number;
 }
 
-std::vector<int> one_rank_each(int stages) {
-  std::vector<int> ranks(stages);
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 // Takes the target, the last value, out of each micro-batch. Sets the targets and each
 // micro-batch's share of the loss. Returns the weight of the mini-batch.
 double take_targets(std::vector<nn::Values>& micro_batches, const std::vector<std::int64_t>& sizes,
@@ -124,7 +118,7 @@ Pipeline::Impl::Impl(const nn::Layers& layers, PipelineOptions given)
   });
   if (!options.balance.empty()) {
     cut(options.balance);
-  } else if (options.devices.size() == 1 && !over_ranks()) {
+  } else if (pipeline::stage_count(options) == 1 && !over_ranks()) {
     cut({count});
   } else if (!options.plan.sample.empty() || over_ranks()) {
     const precision::Autocast autocast(options.numerics.precision);
@@ -162,8 +156,7 @@ pipeline::ScheduleTables& Pipeline::Impl::tables() const {
 
 void Pipeline::Impl::cut(const std::vector<int>& balance) {
   options.balance = balance;
-  const int stages = static_cast<int>(balance.size());
-  const auto ranks = options.plan.table ? options.plan.table->rank_of_stage : one_rank_each(stages);
+  const auto ranks = pipeline::ranks_of_stages(options);
   together([&] {  // each rank makes its own layers, so an error there is its own
     nn::Graph graph = model.graph();
     if (options.replicas.hooks) {
@@ -172,8 +165,8 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
     }
     if (options.wrap_layers) options.wrap_layers(graph);
     parts_ = std::make_shared<PartitionedModel>(
-        std::move(graph), balance, options.devices, ranks, options.cores.threads,
-        options.numerics.memory_format, options.checkpoint_segments,
+        std::move(graph), balance, pipeline::devices_of_stages(options), ranks,
+        options.cores.threads, options.numerics.memory_format, options.checkpoint_segments,
         over_ranks() ? std::optional(options.group.rank()) : std::nullopt,
         is_split()               ? pipeline::Replicated::OverTensorRanks
         : options.replicas.hooks ? pipeline::Replicated::Yes

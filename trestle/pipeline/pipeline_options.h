@@ -109,18 +109,24 @@ struct PipelineOptions {
   // stages only (pipeline.h, "Over ranks"). Not valid (the default): this process runs all stages.
   // Calls of two pipelines on one group must not overlap: give each a group of its own for that.
   comm::Group group = {};
-  // One for each stage (a device may be listed several times), or one for all; empty = cpu. Over
-  // ranks: those of this rank's stages.
+  // One for each stage (a device may be listed several times), one for each rank of a schedule with
+  // several stages on a rank, or one for all; empty = cpu. Over ranks: those of this rank's stages,
+  // or one for all of them.
   std::vector<Device> devices = {};
-  // The number of layers of each stage. Empty = chosen by measured times: one stage a device, or
-  // over ranks one stage a rank. The layers are timed with plan.sample, or with the first
+  // The number of layers of each stage. Empty = chosen by measured times: stages_per_rank stages a
+  // device, or over ranks a rank. The layers are timed with plan.sample, or with the first
   // mini-batch; over ranks on the rank of the first stage, when the pipeline is made.
   std::vector<int> balance = {};
   // How many micro-batches a mini-batch is split into. A mini-batch of fewer samples has one
   // micro-batch a sample.
   int micro_batches = 1;
-  // A name of schedule::schedules_of_pipelines(). Other tables: plan.table.
+  // A name of schedule::known_schedules(). Other tables: plan.table. A mini-batch whose number of
+  // micro-batches is not micro_batches, and which the schedule does not take, runs GPipe on the
+  // same ranks.
   std::string schedule = "gpipe";
+  // The number of stages of each rank; in one process, one thread runs their actions. 0 = the
+  // number that the schedule needs, or 2 if it takes any ("interleaved_1f1b").
+  int stages_per_rank = 0;
   // Which micro-batches' forwards run again before their backward, to save memory. Such a forward
   // runs without gradients at first: a layer must compute the same with and without them.
   Recompute recompute = Recompute::Never;

@@ -49,8 +49,8 @@ std::string describe_options(const PipelineOptions& options) {
   if (modes.empty()) modes.emplace_back(schedule::to_string(options.recompute));
   return text("balance [", join(options.balance, ", "), "]\nmicro_batches ", options.micro_batches,
               "\nsplit_size ", options.plan.split_size, "\nschedule ", options.schedule,
-              "\nrecompute ", join(modes, "-"), "\ncheckpoint_segments ",
-              options.checkpoint_segments, "\nbatch_norm ",
+              "\nstages_per_rank ", options.stages_per_rank, "\nrecompute ", join(modes, "-"),
+              "\ncheckpoint_segments ", options.checkpoint_segments, "\nbatch_norm ",
               static_cast<int>(options.numerics.batch_norm), "\nseed ", options.numerics.seed,
               "\nmemory_format ", options.numerics.memory_format, "\nprecision ",
               static_cast<int>(options.numerics.precision), "\noptimizer ",
@@ -87,21 +87,20 @@ std::string describe_pipeline(const PipelineOptions& options, const nn::Graph& g
               "table ", rows, "\n");
 }
 
-int first_rank(const PipelineOptions& options) {
-  return options.plan.table ? options.plan.table->rank_of_stage.at(0) : 0;
-}
+int first_rank(const PipelineOptions& options) { return ranks_of_stages(options).at(0); }
 
 void check_group_size(const PipelineOptions& options) {
   const int ranks = options.group.size();
   const int stages = stage_count(options);
-  const int used = options.plan.table ? options.plan.table->rank_count() : stages;
+  const int used = rank_count(options);
   if (used == ranks) return;
   throw UsageError(
       text("the pipeline has ", stages, " stages on ", used, used == 1 ? " rank" : " ranks",
            ", and the group has ", ranks, ranks == 1 ? " rank" : " ranks",
            used < ranks ? ": some ranks would have nothing to do" : ""),
-      {.hint = "Without plan.table there is one stage a rank: choose a balance with one entry a "
-               "rank, or start one rank a stage."});
+      {.hint = text("Without plan.table each rank has ", stages_per_rank(options),
+                    " stage(s): give a balance with that many entries a rank, or start another "
+                    "number of ranks.")});
 }
 
 void check_on_all_ranks(const comm::Group& group, const std::function<void()>& check) {

@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "trestle/base/error.h"
 #include "trestle/device/threads.h"
+#include "trestle/pipeline/options.h"
 #include "trestle/schedule/data_parallel.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lend_cores.h"
@@ -31,16 +33,28 @@ bool ScheduleTables::lends_cores() const {
   return options_.cores.lending == CoreLending::On && model_.can_lend_cores;
 }
 
-// A user's own table covers one number of micro-batches. All others run GPipe on its ranks.
+// A user's own table covers one number of micro-batches, and some schedules not all of them. All
+// other numbers run GPipe on the same ranks.
 schedule::Schedule ScheduleTables::compute_actions(int micro_batches,
                                                    const std::string& name) const {
   const auto& own = options_.plan.table;
-  if (own && own->micro_batches == micro_batches && name == options_.schedule) return *own;
-  const schedule::Schedule table = schedule::generate(
-      own ? "gpipe" : name, {.stages = static_cast<int>(model_.cut.stages.size()),
-                             .micro_batches = micro_batches,
-                             .backward_order = options_.plan.backward_order});
-  return own ? schedule::place(table, *own) : table;
+  schedule::GenerateOptions sizes{.stages = static_cast<int>(model_.cut.stages.size()),
+                                  .micro_batches = micro_batches,
+                                  .backward_order = options_.plan.backward_order};
+  if (name == options_.schedule) {
+    if (own && own->micro_batches == micro_batches) return *own;
+    if (!own) {
+      sizes.stages_per_rank = stages_per_rank(options_);
+      try {
+        return schedule::generate(name, sizes);
+      } catch (const UsageError&) {
+        if (micro_batches == options_.micro_batches && options_.plan.split_size == 0) throw;
+      }
+      sizes.stages_per_rank = 1;
+    }
+  }
+  return schedule::place(schedule::generate("gpipe", sizes), ranks_of_stages(options_),
+                         rank_count(options_));
 }
 
 schedule::Schedule ScheduleTables::lower(int micro_batches, const std::string& name,

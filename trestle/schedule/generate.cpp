@@ -7,6 +7,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/schedule/generators/generators.h"
+#include "trestle/schedule/table_rows.h"
 
 namespace trestle::schedule {
 namespace {
@@ -81,14 +82,24 @@ const std::vector<ScheduleInfo>& known_schedules() {
                       .all_forwards_first = generator.all_forwards_first,
                       .splits_backward = generator.splits_backward,
                       .sizes = std::string(generator.sizes),
-                      .stages_per_rank = generator.stages_per_rank});
+                      .stages_per_rank = generator.stages_per_rank,
+                      .stage_order = generator.stage_order});
     }
     return list;
   }();
   return known;
 }
 
-const std::vector<ScheduleInfo>& schedules_of_pipelines() {
+std::vector<int> ranks_of_stages(std::string_view name, int stages, int stages_per_rank) {
+  const auto& generator = choose("schedule", name, generators::all_generators());
+  const GenerateOptions options{.stages = stages, .stages_per_rank = stages_per_rank};
+  check_sizes(name, options);
+  check_stages_per_rank(generator, options);
+  return generator.stage_order == StageOrder::V ? table_in_v(options).rank_of_stage
+                                                : table_in_loop(options).rank_of_stage;
+}
+
+const std::vector<ScheduleInfo>& schedules_of_plans() {
   static const std::vector<ScheduleInfo> runs = [] {
     std::vector<ScheduleInfo> list;
     for (const ScheduleInfo& info : known_schedules())

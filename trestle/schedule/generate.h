@@ -17,12 +17,15 @@ enum class BackwardOrder { Reverse, Forward };
 BackwardOrder parse_backward_order(std::string_view name);
 std::vector<std::string> backward_order_names();
 
+// The places of a rank's stages in the model. Loop: rank r of p has the stages r, r + p, r + 2p,
+// ... V: it has the stages r and 2p - 1 - r, so that the first rank has the last stage too.
+enum class StageOrder { Loop, V };
+
 struct GenerateOptions {
   int stages = 1;                                         // >= 1
   int micro_batches = 1;                                  // >= 1; may be fewer than stages
   BackwardOrder backward_order = BackwardOrder::Reverse;  // used by "gpipe" and "looped_bfs" only
-  int stages_per_rank =
-      1;  // divides `stages`; ranks have stages r, r + p, r + 2p, ..., or form a V
+  int stages_per_rank = 1;                                // divides `stages`
 };
 
 // Returns compute actions only; lower() adds communication. Throws UsageError for an unknown name
@@ -39,10 +42,14 @@ struct ScheduleInfo {
   bool splits_backward = false;  // has I and W in place of some B
   std::string sizes = {};        // which numbers of stages and micro-batches it takes
   int stages_per_rank = 1;       // which it needs; 0 = any
+  StageOrder stage_order = StageOrder::Loop;
 };
 const std::vector<ScheduleInfo>& known_schedules();
 
-// Those that a pipeline runs by name: with one stage on each rank, and without I and W.
-const std::vector<ScheduleInfo>& schedules_of_pipelines();
+// [stage] its rank in the schedule's tables. Throws UsageError as generate() does.
+std::vector<int> ranks_of_stages(std::string_view name, int stages, int stages_per_rank);
+
+// Those that plans are searched over: with one stage on each rank, and without I and W.
+const std::vector<ScheduleInfo>& schedules_of_plans();
 
 }  // namespace trestle::schedule

@@ -5,12 +5,12 @@
 
 namespace trestle::schedule {
 
-Schedule place(const Schedule& gpipe, const Schedule& other) {
+Schedule place(const Schedule& gpipe, const std::vector<int>& rank_of_stage, int ranks) {
   Schedule result = gpipe;
-  result.rank_of_stage = other.rank_of_stage;
-  result.ranks.assign(other.ranks.size(), {});
+  result.rank_of_stage = rank_of_stage;
+  result.ranks.assign(static_cast<std::size_t>(ranks), {});
   const auto take = [&](int stage, Kind kind) {
-    auto& rank = result.ranks[other.rank_of_stage[stage]];
+    auto& rank = result.ranks[rank_of_stage[stage]];
     std::copy_if(gpipe.ranks[stage].begin(), gpipe.ranks[stage].end(), std::back_inserter(rank),
                  [&](const Action& action) { return action.kind == kind; });
   };

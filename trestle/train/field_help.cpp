@@ -16,7 +16,7 @@ namespace {
 
 std::string schedule_names() {
   std::vector<std::string> names;
-  for (const auto& known : schedule::schedules_of_pipelines()) names.push_back(known.name);
+  for (const auto& known : schedule::known_schedules()) names.push_back(known.name);
   return join(names, ", ");
 }
 

@@ -34,8 +34,7 @@ namespace {
 
 // The pipeline refuses it too, but only at the first batch.
 void check_loss(const recipe::Recipe& recipe, const UserParts& own) {
-  const auto& schedule =
-      choose("schedule", recipe.pipeline.schedule, schedule::schedules_of_pipelines());
+  const auto& schedule = choose("schedule", recipe.pipeline.schedule, schedule::known_schedules());
   const nn::Loss loss = loss_of(recipe, own);
   const bool own_loss = own.losses.contains(recipe.train.loss);
   if (recipe.data.name == "tokens" && !own_loss && loss.name != "token_cross_entropy")

@@ -92,7 +92,7 @@ void set_kept(Kept* kept, const std::string& key, const std::string& value) {
   }
   if (key == "recompute") kept->recompute = parse_block_recompute(value);
   if (key == "schedule") {
-    choose("schedule", value, schedule::schedules_of_pipelines());
+    choose("schedule", value, schedule::schedules_of_plans());
     kept->schedule = value;
   }
   if (key == "precision") {
@@ -174,7 +174,7 @@ void check(const Kept& kept) {
   for (const NumberKey& key : number_keys())
     if (const auto& number = kept.*key.member) number_of_key(key.name, text(*number), key.least);
   if (kept.level) check_level(*kept.level);
-  if (kept.schedule) choose("schedule", *kept.schedule, schedule::schedules_of_pipelines());
+  if (kept.schedule) choose("schedule", *kept.schedule, schedule::schedules_of_plans());
 }
 
 bool describes_run(const Kept& kept) {

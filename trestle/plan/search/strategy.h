@@ -43,7 +43,7 @@ struct Strategy {
   // of stages, the first ones. 0 = all.
   int recompute_layers = 0;
   int recompute_stages = 0;
-  std::string schedule = "1f1b";   // a name of schedule::schedules_of_pipelines()
+  std::string schedule = "1f1b";   // a name of schedule::schedules_of_plans()
   int chunks = 1;                  // of a stage: above 1, 1f1b is interleaved
   bool sequence_parallel = false;  // tensor ranks split the tokens of norms and dropout
   Precision precision = Precision::Own;

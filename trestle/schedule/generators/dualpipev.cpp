@@ -69,6 +69,7 @@ Generator dualpipev_schedule() {
           .splits_backward = true,
           .sizes = "at least as many micro-batches as stages",
           .stages_per_rank = 2,
+          .stage_order = StageOrder::V,
           .make = make_dualpipev};
 }
 

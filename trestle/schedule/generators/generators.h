@@ -11,11 +11,12 @@ namespace trestle::schedule::generators {
 
 struct Generator {
   std::string_view name;
-  std::string_view summary;                       // one line of help
-  bool all_forwards_first = false;                // then a whole-batch loss is possible
-  bool splits_backward = false;                   // I and W in place of some B
-  std::string_view sizes = "any";                 // which numbers of stages and micro-batches
-  int stages_per_rank = 1;                        // 0 = any
+  std::string_view summary;         // one line of help
+  bool all_forwards_first = false;  // then a whole-batch loss is possible
+  bool splits_backward = false;     // I and W in place of some B
+  std::string_view sizes = "any";   // which numbers of stages and micro-batches
+  int stages_per_rank = 1;          // 0 = any
+  StageOrder stage_order = StageOrder::Loop;
   Schedule (*make)(const GenerateOptions&) = {};  // compute actions only
 };
 

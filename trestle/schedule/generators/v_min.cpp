@@ -23,6 +23,7 @@ Generator v_min_schedule() {
           .summary = "two stages on each rank in a V: a third of the memory of 1f1b",
           .splits_backward = true,
           .stages_per_rank = 2,
+          .stage_order = StageOrder::V,
           .make = make_v_min};
 }
 

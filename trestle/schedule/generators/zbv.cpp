@@ -65,6 +65,7 @@ Generator zbv_schedule() {
           .summary = "two stages on each rank in a V: no bubble with the memory of 1f1b",
           .splits_backward = true,
           .stages_per_rank = 2,
+          .stage_order = StageOrder::V,
           .make = make_zbv};
 }
 

@@ -1,0 +1,194 @@
+// The invariant for every schedule by name, with several stages on a rank and with split backwards:
+// the loss and every gradient equal those of the unsplit model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/pipeline/gradient_nets.h"
+#include "tests/pipeline/support.h"
+#include "tests/support/virtual_environment.h"
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/device/virtual_device.h"
+#include "trestle/pipeline/pipeline.h"
+#include "trestle/schedule/generate.h"
+
+namespace trestle {
+namespace {
+
+using support::even_balance;
+using support::message_of;
+using support::Net;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct TableSize {
+  int ranks = 1;
+  int stages_per_rank = 1;
+  int micro_batches = 1;
+};
+
+bool takes(const std::string& schedule, const TableSize& size) {
+  try {
+    schedule::generate(schedule, {.stages = size.ranks * size.stages_per_rank,
+                                  .micro_batches = size.micro_batches,
+                                  .stages_per_rank = size.stages_per_rank});
+    return true;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+// The sizes of a grid that a schedule takes.
+std::vector<TableSize> sizes_of(const std::string& schedule, int layers, int most_micro_batches) {
+  std::vector<TableSize> sizes;
+  for (const int ranks : {1, 2, 3, 5})
+    for (const int each : {1, 2, 3})
+      for (const int micro_batches : {1, 2, 4, 6, 10})
+        if (const TableSize size{ranks, each, micro_batches};
+            micro_batches <= most_micro_batches && ranks * each <= layers && takes(schedule, size))
+          sizes.push_back(size);
+  return sizes;
+}
+
+std::string matrix_name(const std::string& schedule, const TableSize& size) {
+  return text(schedule, ", ", size.ranks, " ranks of ", size.stages_per_rank, " stages, ",
+              size.micro_batches, " micro-batches");
+}
+
+PipelineOptions options_of(const std::string& schedule, const TableSize& size, int layers,
+                           std::vector<Device> devices, Recompute recompute) {
+  return {.devices = std::move(devices),
+          .balance = even_balance(layers, size.ranks * size.stages_per_rank),
+          .micro_batches = size.micro_batches,
+          .schedule = schedule,
+          .stages_per_rank = size.stages_per_rank,
+          .recompute = recompute,
+          .numerics = {.seed = 7}};
+}
+
+oracle::Outcome run(const Net& net, const PipelineOptions& options) {
+  nn::Layers model = net.make();
+  Pipeline pipeline(model, options);
+  const at::Tensor input = net.input;
+  const StepResult result =
+      pipeline.step(input, net.target, net.one_f_one_b_loss, {.output = StepOptions::Output::Keep});
+  return oracle::collect(model, result.loss, result.output, input);
+}
+
+// Each size with one recompute mode, in one thread and on virtual devices in turn.
+void check(const Net& net, const std::string& schedule, int most_micro_batches) {
+  constexpr Recompute modes[] = {Recompute::Never, Recompute::ExceptLast, Recompute::Always};
+  const int layers = static_cast<int>(net.make().size());
+  const auto sizes = sizes_of(schedule, layers, most_micro_batches);
+  ASSERT_GE(sizes.size(), 4U) << schedule;
+  std::map<int, oracle::Outcome> expected;  // by micro-batches
+  int turn = 0;
+  for (const TableSize& size : sizes) {
+    if (!expected.contains(size.micro_batches))
+      expected[size.micro_batches] = oracle::looped(net.make(), net.input, net.target,
+                                                    net.one_f_one_b_loss, size.micro_batches, 7, 0);
+    const Recompute mode = modes[turn++ % 3];
+    const bool in_threads = turn % 2 == 0 && size.ranks <= 4;
+    SCOPED_TRACE(text(net.name, ", ", matrix_name(schedule, size), ", recompute ",
+                      schedule::to_string(mode), in_threads ? ", virtual devices" : ", cpu"));
+    const auto devices =
+        in_threads ? virtual_devices(size.ranks) : std::vector<Device>{cpu_device()};
+    oracle::expect_same(expected[size.micro_batches],
+                        run(net, options_of(schedule, size, layers, devices, mode)));
+  }
+}
+
+class ScheduleMatrix : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ScheduleMatrix, ToyWithFanOutSkipsAndDropout) { check(support::toy(0.3), GetParam(), 10); }
+// A batch norm needs two examples of the 13 in each micro-batch.
+TEST_P(ScheduleMatrix, NarrowUNetWithLongSkips) { check(support::narrow_unet(), GetParam(), 6); }
+
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const auto& known : schedule::known_schedules()) all.push_back(known.name);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, ScheduleMatrix, ::testing::ValuesIn(names()),
+                         [](const auto& info) { return info.param; });
+
+TEST(ScheduleSizes, HaveDefaults) {
+  const nn::Layers net = support::toy(0).make();
+  const auto stages = [&](const std::string& schedule, int micro_batches) {
+    Pipeline pipeline(net, {.devices = virtual_devices(2),
+                            .micro_batches = micro_batches,
+                            .schedule = schedule,
+                            .plan = {.sample = {support::toy(0).input}}});
+    return pipeline.stage_count();
+  };
+  EXPECT_EQ(stages("1f1b", 4), 2);
+  EXPECT_EQ(stages("zb_h1", 4), 2);
+  EXPECT_EQ(stages("interleaved_1f1b", 4), 4);
+  EXPECT_EQ(stages("zbv", 4), 4);
+}
+
+TEST(ScheduleSizes, NameTheNearestLegalOnes) {
+  const auto message = [](const PipelineOptions& options) {
+    return message_of<UsageError>([&] { Pipeline(support::toy(0).make(), options); });
+  };
+  EXPECT_THAT(message({.devices = virtual_devices(2),
+                       .balance = {4, 3, 3},
+                       .micro_batches = 4,
+                       .schedule = "interleaved_1f1b"}),
+              AllOf(HasSubstr("3 stages, 2 on each rank"), HasSubstr("Give 2 or 4 stages")));
+  EXPECT_THAT(message({.devices = virtual_devices(2),
+                       .balance = {3, 2, 3, 2},
+                       .micro_batches = 5,
+                       .schedule = "interleaved_1f1b"}),
+              AllOf(HasSubstr("5 micro-batches"), HasSubstr("4 or 6")));
+  EXPECT_THAT(message({.devices = virtual_devices(2),
+                       .balance = {5, 5},
+                       .micro_batches = 4,
+                       .schedule = "zb_h1",
+                       .stages_per_rank = 2}),
+              AllOf(HasSubstr("zb_h1"), HasSubstr("2 stages per rank"), HasSubstr("It has 1")));
+  EXPECT_THAT(message({.devices = virtual_devices(3),
+                       .balance = {3, 2, 3, 2},
+                       .micro_batches = 4,
+                       .schedule = "zbv"}),
+              AllOf(HasSubstr("4 stages, but 3 devices"), HasSubstr("one for each rank of 2")));
+  EXPECT_THAT(message({.balance = {5, 5}, .stages_per_rank = -1}), HasSubstr("is negative"));
+}
+
+// The last batch of an epoch may be too small for the schedule's numbers.
+TEST(ScheduleSizes, SmallerBatchesRunGpipeOnTheSameRanks) {
+  const Net net = support::toy(0);
+  const std::vector<std::pair<std::string, int>> batches = {{"interleaved_1f1b", 5},
+                                                            {"dualpipev", 3}};
+  for (const auto& [schedule, examples] : batches) {
+    nn::Layers model = net.make();
+    Pipeline pipeline(model, {.devices = virtual_devices(2),
+                              .balance = {3, 2, 3, 2},
+                              .micro_batches = 6,
+                              .schedule = schedule});
+    const at::Tensor input = net.input.narrow(0, 0, examples);
+    const at::Tensor target = net.target.narrow(0, 0, examples);
+    const StepResult result = pipeline.step(input, target, net.loss);
+    EXPECT_EQ(result.micro_batches, examples);
+    std::map<int, std::string> kinds;  // [rank] of its computations
+    for (const auto& event : pipeline.timeline().events)
+      if (schedule::is_compute(event.action.kind))
+        kinds[event.rank] += event.action.kind == schedule::Kind::Forward ? 'F' : 'B';
+    const auto twice = static_cast<std::size_t>(2 * examples);
+    for (const auto& [rank, row] : kinds)
+      EXPECT_EQ(row, std::string(twice, 'F') + std::string(twice, 'B')) << rank;
+    const auto expected = oracle::looped(net.make(), input, target, net.loss, examples, 0, 0);
+    EXPECT_NEAR(result.loss, expected.loss, oracle::rounding);
+    EXPECT_LT(
+        oracle::difference(expected.gradients, oracle::gradients_of(model.named_parameters())),
+        oracle::rounding);
+    EXPECT_EQ(pipeline.evaluate(input).sizes(), at::IntArrayRef({examples, 4}));
+  }
+}
+
+}  // namespace
+}  // namespace trestle
