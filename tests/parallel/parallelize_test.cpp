@@ -41,7 +41,7 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   const Case& given = info.param;
   return std::to_string(given.pipeline) + "x" + std::to_string(given.replicate) + "x" +
          std::to_string(given.shard) + "_" + std::string(to_string(given.level)) + "_" +
-         (given.schedule == "gpipe" ? "gpipe" : "one_f_one_b") +
+         (given.schedule == "1f1b" ? "one_f_one_b" : given.schedule) +
          (given.recompute == Recompute::Never ? "" : "_recompute") +
          (given.stages == 1 ? "" : "_" + std::to_string(given.stages) + "stages") + units_of(given);
 }
@@ -152,47 +152,50 @@ TEST_P(Composition, TrainsAsPlainModel) {
 
 INSTANTIATE_TEST_SUITE_P(
     Meshes, Composition,
-    ::testing::Values(Case{1, 3, 1, ShardLevel::None}, Case{2, 2, 1, ShardLevel::None},
-                      Case{2, 2, 1, ShardLevel::None, "1f1b", Recompute::Always},
-                      Case{1, 1, 2, ShardLevel::OptimizerState},
-                      Case{1, 2, 2, ShardLevel::Gradients},
-                      Case{2, 1, 2, ShardLevel::Gradients, "1f1b"},
-                      Case{1, 1, 3, ShardLevel::Parameters}, Case{2, 1, 2, ShardLevel::Parameters},
-                      Case{2, 2, 2, ShardLevel::Parameters, "1f1b", Recompute::Always},
-                      Case{1, 2, 1, ShardLevel::None, "1f1b", Recompute::Never, 2},
-                      Case{1, 1, 2, ShardLevel::Gradients, "gpipe", Recompute::Always, 2},
-                      Case{1, 2, 2, ShardLevel::Parameters, "gpipe", Recompute::Never, 2},
-                      Case{2, 1, 2, ShardLevel::Parameters, "1f1b", Recompute::ExceptLast, 1,
-                           StageUnits::Stage},
-                      Case{2,
-                           1,
-                           2,
-                           ShardLevel::Parameters,
-                           "1f1b",
-                           Recompute::ExceptLast,
-                           1,
-                           StageUnits::Layers,
-                           {.bytes = 1 << 20}},
-                      Case{1,
-                           1,
-                           2,
-                           ShardLevel::Parameters,
-                           "gpipe",
-                           Recompute::Always,
-                           2,
-                           StageUnits::Layers,
-                           {},
-                           false},
-                      Case{1,
-                           1,
-                           4,
-                           ShardLevel::Parameters,
-                           "1f1b",
-                           Recompute::ExceptLast,
-                           1,
-                           StageUnits::Layers,
-                           {},
-                           2}),
+    ::testing::Values(
+        Case{1, 3, 1, ShardLevel::None}, Case{2, 2, 1, ShardLevel::None},
+        Case{2, 2, 1, ShardLevel::None, "1f1b", Recompute::Always},
+        Case{1, 1, 2, ShardLevel::OptimizerState}, Case{1, 2, 2, ShardLevel::Gradients},
+        Case{2, 1, 2, ShardLevel::Gradients, "1f1b"},
+        Case{2, 2, 1, ShardLevel::None, "zb_h1", Recompute::Always},
+        Case{2, 1, 2, ShardLevel::Gradients, "zb_h1"},
+        Case{2, 1, 2, ShardLevel::Parameters, "zb_h1"},
+        Case{2, 1, 2, ShardLevel::Parameters, "zb_h2", Recompute::ExceptLast, 1, StageUnits::Stage},
+        Case{1, 1, 3, ShardLevel::Parameters}, Case{2, 1, 2, ShardLevel::Parameters},
+        Case{2, 2, 2, ShardLevel::Parameters, "1f1b", Recompute::Always},
+        Case{1, 2, 1, ShardLevel::None, "1f1b", Recompute::Never, 2},
+        Case{1, 1, 2, ShardLevel::Gradients, "gpipe", Recompute::Always, 2},
+        Case{1, 2, 2, ShardLevel::Parameters, "gpipe", Recompute::Never, 2},
+        Case{2, 1, 2, ShardLevel::Parameters, "1f1b", Recompute::ExceptLast, 1, StageUnits::Stage},
+        Case{2,
+             1,
+             2,
+             ShardLevel::Parameters,
+             "1f1b",
+             Recompute::ExceptLast,
+             1,
+             StageUnits::Layers,
+             {.bytes = 1 << 20}},
+        Case{1,
+             1,
+             2,
+             ShardLevel::Parameters,
+             "gpipe",
+             Recompute::Always,
+             2,
+             StageUnits::Layers,
+             {},
+             false},
+        Case{1,
+             1,
+             4,
+             ShardLevel::Parameters,
+             "1f1b",
+             Recompute::ExceptLast,
+             1,
+             StageUnits::Layers,
+             {},
+             2}),
     name_of);
 
 TEST(Parallelize, WeightsRaggedBatches) {
@@ -316,9 +319,12 @@ TEST(Parallelize, UNetOfVolumesHasThePlainModelsGradients) {
                             Case{1, 1, 2, ShardLevel::OptimizerState, "1f1b", Recompute::Always},
                             Case{1, 2, 1, ShardLevel::Gradients, "gpipe", Recompute::ExceptLast, 2},
                             Case{2, 1, 2, ShardLevel::Parameters, "1f1b", Recompute::Never},
+                            Case{2, 2, 1, ShardLevel::None, "zb_h1", Recompute::ExceptLast},
+                            Case{2, 1, 2, ShardLevel::OptimizerState, "zb_h1", Recompute::Never},
+                            Case{2, 1, 2, ShardLevel::Parameters, "zb_h1", Recompute::Never},
                             Case{1, 1, 4, ShardLevel::Parameters, "gpipe", Recompute::Always}}) {
     SCOPED_TRACE(name_of({given, 0}));
-    const nn::Loss& loss = given.schedule == "1f1b" ? net.one_f_one_b_loss : net.loss;
+    const nn::Loss& loss = given.schedule == "gpipe" ? net.loss : net.one_f_one_b_loss;
     const auto expected = oracle::looped(net.make(), net.input, net.target, loss, 4, 7, 0);
     const int replicas = given.replicate * given.shard;
     spawn(given.pipeline * replicas, [&](World& world) {

@@ -13,6 +13,8 @@
 
 #include "trestle/base/text.h"
 #include "trestle/nn/boundary.h"
+#include "trestle/recompute/checkpoint.h"
+#include "trestle/recompute/recomputed_nodes.h"
 
 namespace another_library {
 
@@ -196,12 +198,12 @@ torch::nn::Sequential conv_blocks(bool in_place) {
   return net;
 }
 
-TEST(SplitBackward, OfConvolutionsWithBatchNorm) {
+TEST(SplitBackward, MatchesOneOfConvolutionsWithBatchNorm) {
   expect_same(module_case(conv_blocks(false), {2, 4, 9, 7}));
   expect_same(module_case(conv_blocks(true), {2, 4, 9, 7}));
 }
 
-TEST(SplitBackward, OfLinearLayersNormsAndDropout) {
+TEST(SplitBackward, MatchesOneOfLinearLayersNormsAndDropout) {
   torch::manual_seed(1);
   expect_same(module_case(
       torch::nn::Sequential(torch::nn::LayerNorm(torch::nn::LayerNormOptions({6})),
@@ -211,7 +213,7 @@ TEST(SplitBackward, OfLinearLayersNormsAndDropout) {
       {5, 6}));
 }
 
-TEST(SplitBackward, OfRecurrentLayersAndAttention) {
+TEST(SplitBackward, MatchesOneOfRecurrentLayersAndAttention) {
   torch::manual_seed(1);
   torch::nn::LSTM lstm(torch::nn::LSTMOptions(5, 7).num_layers(2));
   expect_same({.parameters = lstm->parameters(),
@@ -236,7 +238,7 @@ TEST(SplitBackward, OfRecurrentLayersAndAttention) {
 
 // Tied weights, views, in-place changes of views, outputs that are inputs, None, integers, a branch
 // that depends on no input, and an output without a gradient.
-TEST(SplitBackward, OfAnyGraph) {
+TEST(SplitBackward, MatchesOneOfAnyGraph) {
   torch::manual_seed(1);
   const at::Tensor tied = torch::randn({6, 6}, at::kDouble).requires_grad_();
   const at::Tensor scale = torch::randn({6}, at::kDouble).requires_grad_();
@@ -306,6 +308,46 @@ TEST(SplitBackward, RunsAnotherFunctionOnce) {
   EXPECT_TRUE(start(module_case(torch::nn::Linear(6, 6), {4, 6})).split.whole.empty());
 }
 
+// A checkpointed function runs in the forward, and once for I and W together.
+TEST(SplitBackward, RecomputesACheckpointedFunctionOnce) {
+  torch::manual_seed(1);
+  torch::nn::Linear first(6, 6), second(6, 6);
+  Tensors parameters = first->parameters();
+  for (const at::Tensor& parameter : second->parameters()) parameters.push_back(parameter);
+  int runs = 0;
+  const SplitCase net{.parameters = parameters,
+                      .forward = [=, &runs](const Tensors& x) mutable -> Tensors {
+                        const at::Tensor h = nn::checkpoint(
+                            [&runs, first](const at::Tensor& y) mutable {
+                              ++runs;
+                              return torch::tanh(first(y));
+                            },
+                            x[0]);
+                        return {second(h)};
+                      },
+                      .inputs = []() -> Tensors {
+                        torch::manual_seed(3);
+                        return {torch::randn({4, 6})};
+                      }};
+  recompute::RecomputedNodes recomputed;
+  nn::GradientSink sink(1);
+  const at::Tensor output = net.forward({sink.begin(0, net.inputs()[0])})[0];
+  const auto ranges = recomputed.take();
+  ASSERT_EQ(ranges.size(), 1U);
+  EXPECT_EQ(runs, 1);
+  GradientRoots roots;
+  roots.add(torch::autograd::impl::gradient_edge(output), gradients_of({output})[0]);
+  SplitBackward split = backward_to_inputs(roots, {sink.edge(0)}, ranges);
+  EXPECT_EQ(runs, 2);
+  split.weights.accumulate();
+  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(split.whole.size(), 1U);
+  const Tensors own = take_gradients(parameters);
+  const SplitOutcome expected = whole(net, 1);
+  expect_equal(expected.inputs, split.input_gradients, "the gradient of input");
+  expect_equal(expected.parameters, own, "the gradient of parameter");
+}
+
 TEST(SplitBackward, CallsEachHookOnce) {
   torch::manual_seed(1);
   torch::nn::Linear first(6, 6), second(6, 6);
@@ -363,7 +405,7 @@ TEST(SplitBackward, LeavesTheWholeBackwardToWWithoutInputs) {
   EXPECT_TRUE(at::equal(weight.grad(), 2 * weight.detach()));
 }
 
-TEST(SplitBackward, OfGraphAsDeepAsAModelIsLong) {
+TEST(SplitBackward, RunsGraphsAsDeepAsAModelIsLong) {
   const at::Tensor weight = torch::full({1}, 1.0, at::kDouble).requires_grad_();
   const SplitCase net{.parameters = {weight},
                       .forward = [=](const Tensors& x) -> Tensors {

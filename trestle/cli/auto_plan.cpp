@@ -38,6 +38,7 @@ constexpr std::array planned_fields = {
     PlannedField{"pipeline.micro_batches", "micro_batch=4, the examples of each"},
     PlannedField{"pipeline.split_size", "micro_batch=4"},
     PlannedField{"pipeline.schedule", "schedule=1f1b"},
+    PlannedField{"pipeline.stages_per_rank", "schedule=1f1b"},
     PlannedField{"pipeline.recompute", "recompute=all"},
     PlannedField{"pipeline.checkpoint", "recompute=selective"},
     PlannedField{"pipeline.checkpoint_segments", "recompute=all"}};

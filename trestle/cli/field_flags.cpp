@@ -20,7 +20,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> also_know
      {"model.name", "--model"}}};
 
 // The fields that --help lists; --help-all lists all.
-constexpr std::array<std::string_view, 29> common = {"model.name",
+constexpr std::array<std::string_view, 30> common = {"model.name",
                                                      "model.classes",
                                                      "model.weights",
                                                      "data.name",
@@ -38,6 +38,7 @@ constexpr std::array<std::string_view, 29> common = {"model.name",
                                                      "pipeline.balance",
                                                      "pipeline.micro_batches",
                                                      "pipeline.schedule",
+                                                     "pipeline.stages_per_rank",
                                                      "pipeline.recompute",
                                                      "optimizer.name",
                                                      "optimizer.learning_rate",

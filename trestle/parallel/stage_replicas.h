@@ -63,6 +63,7 @@ class StageReplicas final : public pipeline::StageHooks {
 
   void wrap_layers(nn::Graph& graph) override;
   bool needs_equal_micro_batches() const override { return gathers_layers(); }
+  bool can_split_backward() const override { return !gathers_layers(); }
   void unshard(int stage, const pipeline::StageUse& use) override;
   at::Tensor value_for_copies(int stage, const at::Tensor& parameter) override;
   void reshard(int stage) override;

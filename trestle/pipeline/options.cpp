@@ -40,12 +40,10 @@ void check_table(const schedule::Schedule& table, int stages, Mistakes& mistakes
            "steps"));
 }
 
-// Null for an unknown name.
-const schedule::ScheduleInfo* find_schedule(const PipelineOptions& options) {
+bool is_known(const std::string& schedule) {
   const auto& known = schedule::known_schedules();
-  const auto found = std::find_if(known.begin(), known.end(),
-                                  [&](const auto& one) { return one.name == options.schedule; });
-  return found == known.end() ? nullptr : &*found;
+  return std::any_of(known.begin(), known.end(),
+                     [&](const auto& one) { return one.name == schedule; });
 }
 
 // How many of the pipeline's `stages` this process runs.
@@ -129,7 +127,7 @@ void check_placement(const PipelineOptions& options, Mistakes& mistakes) {
   if (options.plan.table && options.stages_per_rank > 0)
     mistakes.push_back(text("stages_per_rank = ", options.stages_per_rank,
                             " and plan.table are both given: the table has a rank for each stage"));
-  if (options.plan.table || options.stages_per_rank < 0 || !find_schedule(options)) return;
+  if (options.plan.table || options.stages_per_rank < 0 || !is_known(options.schedule)) return;
   try {
     ranks_of_stages(options);
   } catch (const UsageError& error) {
@@ -174,11 +172,7 @@ int stage_count(const PipelineOptions& options) {
 }
 
 int stages_per_rank(const PipelineOptions& options) {
-  if (options.stages_per_rank > 0) return options.stages_per_rank;
-  constexpr int where_any = 2;
-  const auto* known = find_schedule(options);
-  if (!known) return 1;
-  return known->stages_per_rank > 0 ? known->stages_per_rank : where_any;
+  return schedule::stages_per_rank(options.schedule, options.stages_per_rank);
 }
 
 std::vector<int> ranks_of_stages(const PipelineOptions& options) {

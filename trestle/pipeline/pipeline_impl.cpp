@@ -156,6 +156,7 @@ pipeline::ScheduleTables& Pipeline::Impl::tables() const {
 
 void Pipeline::Impl::cut(const std::vector<int>& balance) {
   options.balance = balance;
+  options.devices = pipeline::devices_of_stages(options);
   const auto ranks = pipeline::ranks_of_stages(options);
   together([&] {  // each rank makes its own layers, so an error there is its own
     nn::Graph graph = model.graph();
@@ -165,8 +166,8 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
     }
     if (options.wrap_layers) options.wrap_layers(graph);
     parts_ = std::make_shared<PartitionedModel>(
-        std::move(graph), balance, pipeline::devices_of_stages(options), ranks,
-        options.cores.threads, options.numerics.memory_format, options.checkpoint_segments,
+        std::move(graph), balance, options.devices, ranks, options.cores.threads,
+        options.numerics.memory_format, options.checkpoint_segments,
         over_ranks() ? std::optional(options.group.rank()) : std::nullopt,
         is_split()               ? pipeline::Replicated::OverTensorRanks
         : options.replicas.hooks ? pipeline::Replicated::Yes
@@ -555,9 +556,12 @@ simulate::Costs Pipeline::Impl::profile(const nn::Values& given, const at::Tenso
     if (over_ranks()) advisor.gather_budgets(options.group, parts.stages);
     const auto alone = measured_alone();
     costs = pipeline::profile_stages(
-        parts, {pipeline::split_as(batch, sizes), sizes}, loss, exchange, options.optimizer,
-        tables_->lends_cores() ? core_count() : 0, options.tensor.log.get());
+        parts, {pipeline::split_as(batch, sizes), sizes, tables_->splits_backward()}, loss,
+        exchange, options.optimizer, tables_->lends_cores() ? core_count() : 0,
+        options.tensor.log.get());
   });
+  if (options.replicas.hooks && !options.replicas.hooks->can_split_backward())
+    pipeline::put_backwards_into_input_grads(costs);
   advisor.set_costs(costs);
   advisor.set_profiled_samples(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
   return costs;

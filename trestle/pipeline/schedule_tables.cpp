@@ -1,7 +1,9 @@
 #include "trestle/pipeline/schedule_tables.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/device/threads.h"
 #include "trestle/pipeline/options.h"
@@ -31,6 +33,17 @@ std::vector<Recompute> ScheduleTables::recompute_modes() const {
 
 bool ScheduleTables::lends_cores() const {
   return options_.cores.lending == CoreLending::On && model_.can_lend_cores;
+}
+
+bool ScheduleTables::splits_backward() const {
+  const auto& own = options_.plan.table;
+  if (!own)
+    return choose("schedule", options_.schedule, schedule::known_schedules()).splits_backward;
+  return std::any_of(own->ranks.begin(), own->ranks.end(), [](const auto& row) {
+    return std::any_of(row.begin(), row.end(), [](const schedule::Action& action) {
+      return action.kind == schedule::Kind::InputGrad;
+    });
+  });
 }
 
 // A user's own table covers one number of micro-batches, and some schedules not all of them. All

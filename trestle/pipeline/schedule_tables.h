@@ -40,6 +40,8 @@ class ScheduleTables {
 
   std::vector<Recompute> recompute_modes() const;  // [stage]
   bool lends_cores() const;
+  // Whether the schedule, or the user's table, has I and W.
+  bool splits_backward() const;
 
  private:
   schedule::Schedule compute_actions(int micro_batches, const std::string& name) const;

@@ -27,6 +27,7 @@ simulate::Costs for_smaller_micro_batches(simulate::Costs costs, double factor) 
   for (auto& cost : costs.stages) {
     scale(cost.saved, factor);
     scale(cost.kept_for_recompute, factor);
+    if (cost.kept_for_weights) scale(*cost.kept_for_weights, factor);
     scale(cost.output_kept, factor);
     scale(cost.transient_forward, factor);
     scale(cost.transient_no_graph, factor);

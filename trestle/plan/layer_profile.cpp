@@ -94,6 +94,11 @@ LayerProfile read(const ordered_json& json) {
                                                        : "transient_bytes"),
          .forward_messages = read_messages(layer, "forward_messages"),
          .backward_messages = read_messages(layer, "backward_messages")});
+    if (const auto split = layer.find("split_backward"); split != layer.end())
+      profile.layers.back().split = {
+          .input_grad = amount<double>(*split, "input_grad_seconds"),
+          .weight_grad = amount<double>(*split, "weight_grad_seconds"),
+          .kept_for_weights = amount<Bytes>(*split, "kept_for_weights_bytes")};
   }
   const int count = static_cast<int>(profile.layers.size());
   for (const auto& value : json.at("values")) {
@@ -138,6 +143,11 @@ void check_amounts(const LayerCost& layer) {
   refuse("inner", layer.inner);
   refuse("transient", layer.transient);
   refuse("transient_forward", layer.transient_forward);
+  if (layer.split) {
+    refuse("input_grad", layer.split->input_grad);
+    refuse("weight_grad", layer.split->weight_grad);
+    refuse("kept_for_weights", layer.split->kept_for_weights);
+  }
   for (const auto* list : {&layer.forward_messages, &layer.backward_messages})
     for (const LayerMessage& message : *list) {
       refuse("the bytes of a message", message.bytes);
@@ -225,6 +235,10 @@ std::string to_json(const LayerProfile& profile) {
                               {"transient_forward_bytes", layer.transient_forward}});
     ordered_json& added = json["layers"].back();
     if (layer.frozen > 0) added["frozen_bytes"] = layer.frozen;
+    if (layer.split)
+      added["split_backward"] = {{"input_grad_seconds", layer.split->input_grad},
+                                 {"weight_grad_seconds", layer.split->weight_grad},
+                                 {"kept_for_weights_bytes", layer.split->kept_for_weights}};
     if (!layer.forward_messages.empty())
       added["forward_messages"] = to_json(layer.forward_messages);
     if (!layer.backward_messages.empty())

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,15 @@ struct LayerCost {
 
   // The messages of tensor ranks in it, in their order. Not part of its times.
   std::vector<LayerMessage> forward_messages = {}, backward_messages = {};
+
+  // Its backward as I and W; nothing where it was not measured so.
+  struct Split {
+    double input_grad = 0, weight_grad = 0;
+    Bytes kept_for_weights = 0;  // by its graph from I to W
+
+    friend bool operator==(const Split&, const Split&) = default;
+  };
+  std::optional<Split> split = std::nullopt;
 
   Bytes trained() const { return parameters - frozen; }
 };

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "trestle/base/error.h"
@@ -301,6 +302,23 @@ class StageWalk {
   Bytes model_outputs_ = 0;
 };
 
+// I and W: as the layers were measured, or half of B each.
+void set_split(const LayerProfile& profile, int first, int last, simulate::StageCost* cost) {
+  const std::span layers(profile.layers.begin() + first, profile.layers.begin() + last);
+  if (!std::all_of(layers.begin(), layers.end(),
+                   [](const LayerCost& layer) { return layer.split.has_value(); })) {
+    cost->input_grad = cost->weight_grad = cost->backward / 2;
+    return;
+  }
+  cost->input_grad = cost->weight_grad = 0;
+  cost->kept_for_weights = 0;
+  for (const LayerCost& layer : layers) {
+    cost->input_grad += layer.split->input_grad;
+    cost->weight_grad += layer.split->weight_grad;
+    *cost->kept_for_weights += layer.split->kept_for_weights;
+  }
+}
+
 simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>& stage_of_layer,
                             int first, int last, const StageCostOptions& options) {
   const StageWalk walk(profile, stage_of_layer, first, last, options);
@@ -311,7 +329,7 @@ simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>&
     cost.backward += profile.layers[static_cast<std::size_t>(i)].backward;
   }
   cost.recompute = cost.forward_no_graph = cost.forward;
-  cost.input_grad = cost.weight_grad = cost.backward / 2;
+  set_split(profile, first, last, &cost);
   cost.gradients = walk.trained() + walk.copied_gradients();
   cost.persistent = walk.parameters() + walk.trained() * options.optimizer_states + walk.copies() +
                     walk.buffers();

@@ -271,6 +271,10 @@ void add_pipeline_fields(std::vector<Field>& fields) {
       "micro_batches",
       Limits{0, many, {}, OnResume::ChangesNumbers});
   add(&P::schedule, "schedule", "pipeline schedule", Limits{.on_resume = OnResume::MayChange});
+  add(&P::stages_per_rank, "stages_per_rank",
+      "number of stages of each rank or device; 0 = the number that the schedule needs, or 2 if it "
+      "takes any, as interleaved_1f1b does",
+      Limits{0, many, {}, OnResume::MayChange});
   add(&P::backward_order, "backward_order", "gpipe: the order of the micro-batches' backwards",
       Limits{.choices = schedule::backward_order_names(), .on_resume = OnResume::MayChange});
   add(&P::recompute, "recompute",

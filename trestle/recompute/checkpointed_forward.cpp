@@ -12,6 +12,7 @@
 #include "trestle/nn/snapshot.h"
 #include "trestle/recompute/hook_engine.h"
 #include "trestle/recompute/install.h"
+#include "trestle/recompute/recomputed_nodes.h"
 #include "trestle/recompute/region.h"
 #include "trestle/recompute/write_watch.h"
 
@@ -116,6 +117,7 @@ bool CheckpointedForward::finish(const std::vector<at::Tensor>& outputs) {
     is_written.push_back(state_->is_copy[i] && state_->given[i].has_changed());
   state_->region->finish(is_written, leaves_of(outputs, state_->first_node, state_->inputs),
                          std::move(written));
+  RecomputedNodes::add({.first = state_->first_node, .last = at::sequence_number::peek()});
   return state_->region->slots() > 0;
 }
 

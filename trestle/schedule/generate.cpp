@@ -90,6 +90,14 @@ const std::vector<ScheduleInfo>& known_schedules() {
   return known;
 }
 
+int stages_per_rank(std::string_view name, int given) {
+  if (given > 0) return given;
+  constexpr int where_any = 2;
+  for (const ScheduleInfo& known : known_schedules())
+    if (known.name == name) return known.stages_per_rank > 0 ? known.stages_per_rank : where_any;
+  return 1;
+}
+
 std::vector<int> ranks_of_stages(std::string_view name, int stages, int stages_per_rank) {
   const auto& generator = choose("schedule", name, generators::all_generators());
   const GenerateOptions options{.stages = stages, .stages_per_rank = stages_per_rank};

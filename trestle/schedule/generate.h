@@ -46,6 +46,10 @@ struct ScheduleInfo {
 };
 const std::vector<ScheduleInfo>& known_schedules();
 
+// `given`, or for 0 the number that the schedule needs, and 2 if it takes any. 1 for an unknown
+// name.
+int stages_per_rank(std::string_view name, int given);
+
 // [stage] its rank in the schedule's tables. Throws UsageError as generate() does.
 std::vector<int> ranks_of_stages(std::string_view name, int stages, int stages_per_rank);
 

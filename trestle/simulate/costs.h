@@ -36,7 +36,10 @@ struct StageCost {
   // The same for an F that will be recomputed, and for R; at least transient_forward.
   Bytes transient_no_graph = 0;
   Bytes transient_recompute = 0;
-  Bytes transient_backward = 0;  // B's peak beyond what was kept
+  // The part of `saved` that is left from I to W, with the gradients that W needs. Nothing = all of
+  // it, and no gradients.
+  std::optional<Bytes> kept_for_weights = std::nullopt;
+  Bytes transient_backward = 0;  // B's peak beyond what was kept, and that of I and of W
   // The same for the stage's first B (or W), which allocates gradients while it frees the graph. 0
   // = transient_backward + gradients, as if it freed nothing before its end.
   Bytes transient_first_backward = 0;

@@ -110,7 +110,14 @@ class Ledger {
       built = event(*again).begin;
       accounts_.hold(stage, cost(stage).recompute_excess, built, freed);
     }
-    accounts_.hold(stage, cost(stage).saved, built, freed);
+    const auto first = index_.backward(stage, micro_batch);
+    const auto left = cost(stage).kept_for_weights;
+    if (left && first && last && *first != *last) {  // I and W
+      accounts_.hold(stage, cost(stage).saved, built, event(*first).end);
+      accounts_.hold(stage, *left, event(*first).end, freed);
+    } else {
+      accounts_.hold(stage, cost(stage).saved, built, freed);
+    }
     accounts_.hold(stage, cost(stage).output_kept, freed, end_);
   }
 

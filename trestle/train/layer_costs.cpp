@@ -126,10 +126,14 @@ void check_measured_with(const recipe::Recipe& recipe, const plan::LayerProfile&
 
 LayerCosts costs_without_layers(const recipe::Recipe& recipe, const std::vector<Device>& devices,
                                 int micro_batches) {
-  const std::size_t stages = std::max(devices.size(), recipe.pipeline.balance.size());
+  const std::size_t stages = stage_count(recipe, devices.size());
+  const std::vector<int> ranks = ranks_of_stages(recipe, stages);
   LayerCosts result;
-  for (std::size_t s = 0; s < (devices.size() == 1 ? stages : devices.size()); ++s) {
-    const Device& device = devices[devices.size() == 1 ? 0 : s];
+  for (std::size_t s = 0; s < stages; ++s) {
+    const std::size_t place = devices.size() == 1        ? 0
+                              : devices.size() == stages ? s
+                                                         : static_cast<std::size_t>(ranks[s]);
+    const Device& device = devices.at(place);
     result.devices.push_back(device_name(device.torch));
     result.budgets.push_back(device.budget);
   }
@@ -337,7 +341,8 @@ schedule::Schedule lowered_table(const recipe::Recipe& recipe,
       recipe.pipeline.schedule,
       {.stages = static_cast<int>(modes.size()),
        .micro_batches = micro_batches,
-       .backward_order = schedule::parse_backward_order(recipe.pipeline.backward_order)});
+       .backward_order = schedule::parse_backward_order(recipe.pipeline.backward_order),
+       .stages_per_rank = stages_per_rank(recipe)});
   return schedule::lower(table, {.routes = routes, .recompute = modes});
 }
 
@@ -368,8 +373,9 @@ static simulate::Network network_on_paper(const recipe::Recipe& recipe, const La
                                           const std::vector<int>& balance,
                                           const simulate::Link& link,
                                           const MessageCost& within_host) {
-  simulate::Network network{.link = without_headers(link),
-                            .hosts = hosts_on_paper(recipe.mesh, static_cast<int>(balance.size()))};
+  simulate::Network network{
+      .link = without_headers(link),
+      .hosts = hosts_on_paper(recipe.mesh, ranks_of_stages(recipe, balance.size()))};
   if (is_on_cpu(costs)) network.in_first_part = simulate::in_first_part_on_cpu;
   if (recipe.mesh.parts() == 1) return network;
   std::size_t first = 0;

@@ -15,15 +15,16 @@ bool stages_apart(const recipe::Recipe::Mesh& mesh) {
   return mesh.parts() == 1 || mesh.pipeline > 1;
 }
 
-std::vector<std::vector<int>> hosts_on_paper(const recipe::Recipe::Mesh& mesh, int stages) {
+std::vector<std::vector<int>> hosts_on_paper(const recipe::Recipe::Mesh& mesh,
+                                             const std::vector<int>& rank_of_stage) {
   const std::int64_t parts = mesh.parts();
   const std::int64_t row = has_rows(mesh) ? mesh.shard : 1;
   const bool apart = stages_apart(mesh);
   std::vector<std::vector<int>> hosts;
   for (std::int64_t replica = 0; replica < parts; ++replica) {
     hosts.emplace_back();
-    for (std::int64_t stage = 0; stage < stages; ++stage) {
-      const std::int64_t before = apart ? stage * parts : 0;
+    for (const int rank : rank_of_stage) {
+      const std::int64_t before = apart ? rank * parts : 0;
       hosts.back().push_back(static_cast<int>(
           mesh.ranks_per_host > 0 ? (before + replica) * mesh.tensor / mesh.ranks_per_host
                                   : replica / row + before / row));

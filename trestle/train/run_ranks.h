@@ -31,6 +31,9 @@ class RunRanks {
   // Lays the ranks out as [mesh] describes: `replicate` x `shard` pipelines, each of `tensor` ranks
   // a stage. Throws UsageError for another number of ranks. All ranks call it.
   void lay_out(const recipe::Recipe::Mesh& mesh);
+  // The rank of the last stage in each pipeline. Without it, the pipeline's last rank; in a V it is
+  // the first.
+  void set_rank_of_last_stage(int rank) { rank_of_last_stage_ = rank; }
 
   bool alone() const { return !world_; }
   int rank() const { return world_ ? world_->rank() : 0; }
@@ -39,7 +42,10 @@ class RunRanks {
   bool reports() const { return rank() == 0; }
   // The first stage takes the inputs; the last one computes the outputs and takes the targets.
   bool is_first() const { return stage_rank() == 0; }
-  bool is_last() const { return stage_rank() + 1 == (mesh_ ? mesh_->size("pipeline") : size()); }
+  bool is_last() const {
+    return stage_rank() == rank_of_last_stage_.value_or(pipeline_ranks() - 1);
+  }
+  int pipeline_ranks() const { return mesh_ ? mesh_->size("pipeline") : size(); }
   // The number of pipelines that share each batch, and the number of this rank's pipeline.
   int replicas() const { return mesh_ ? groups_.all.size() : 1; }
   int replica() const { return mesh_ ? groups_.all.rank() : 0; }
@@ -102,7 +108,8 @@ class RunRanks {
 
   std::optional<World> world_;
   std::optional<DeviceMesh> mesh_;  // with several ranks of a stage
-  sharding::RankGroups groups_;     // the same
+  std::optional<int> rank_of_last_stage_;
+  sharding::RankGroups groups_;  // the same
   models::TensorSplit tensor_;
   ShardLevel level_ = ShardLevel::None;
 };

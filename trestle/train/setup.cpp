@@ -233,17 +233,38 @@ nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnMode
   return model;
 }
 
+int stages_per_rank(const recipe::Recipe& recipe) {
+  return schedule::stages_per_rank(recipe.pipeline.schedule,
+                                   static_cast<int>(recipe.pipeline.stages_per_rank));
+}
+
+std::size_t stage_count(const recipe::Recipe& recipe, std::size_t ranks) {
+  const auto& balance = recipe.pipeline.balance;
+  return balance.empty() ? ranks * static_cast<std::size_t>(stages_per_rank(recipe))
+                         : balance.size();
+}
+
+std::vector<int> ranks_of_stages(const recipe::Recipe& recipe, std::size_t stages) {
+  return schedule::ranks_of_stages(recipe.pipeline.schedule, static_cast<int>(stages),
+                                   stages_per_rank(recipe));
+}
+
 // The pipeline refuses it too; this message names the recipe field and the flag.
 void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char* what) {
   const std::size_t stages = recipe.pipeline.balance.size();
-  if (stages == 0 || devices == 1 || devices == stages) return;
+  const bool one_each = std::string_view(what) == "device" && devices == stages;
+  const int each = stages_per_rank(recipe);
+  const std::size_t needed = devices * static_cast<std::size_t>(each);
+  if (stages == 0 || one_each || needed == stages) return;
+  if (devices == 1) return (void)ranks_of_stages(recipe, stages);
   const auto given = static_cast<std::int64_t>(stages), wanted = static_cast<std::int64_t>(devices);
   throw UsageError(
       text("'balance' in [pipeline] has ", counted(given, "stage"), ", and ", counted(wanted, what),
-           plural(wanted, " is", " are"), " given"),
+           each > 1 ? text(" of ", each, " stages") : std::string(), plural(wanted, " is", " are"),
+           " given"),
       {.hint = text("Leave 'balance' out (--balance \"[]\") to have the model cut for ",
                     counted(wanted, what), " by measured times, or give one of ",
-                    counted(wanted, "entry", "entries"), ".")});
+                    counted(static_cast<std::int64_t>(needed), "entry", "entries"), ".")});
 }
 
 std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
@@ -255,8 +276,7 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
   }
   const std::size_t places =
       parts.group.valid() ? static_cast<std::size_t>(parts.group.size()) : devices.size();
-  check_recompute(recipe,
-                  recipe.pipeline.balance.empty() ? places : recipe.pipeline.balance.size());
+  check_recompute(recipe, stage_count(recipe, places));
   PipelineOptions options;
   options.group = parts.group;
   options.replicas = std::move(parts.replicas);
@@ -268,6 +288,7 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
   options.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
   options.plan.split_size = static_cast<int>(recipe.pipeline.split_size);
   options.schedule = recipe.pipeline.schedule;
+  options.stages_per_rank = static_cast<int>(recipe.pipeline.stages_per_rank);
   options.plan.backward_order = schedule::parse_backward_order(recipe.pipeline.backward_order);
   options.numerics.batch_norm = nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
   options.recompute = schedule::parse_recompute(recipe.pipeline.recompute.at(0));

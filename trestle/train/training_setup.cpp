@@ -47,6 +47,9 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
       optimizer_factory(std::make_shared<RecipeOptimizers>(given)) {
   refuse_different_recipes(recipe, ranks);
   ranks.lay_out(recipe.mesh);
+  if (const int places = ranks.pipeline_ranks(); places > 1)
+    ranks.set_rank_of_last_stage(
+        ranks_of_stages(recipe, stage_count(recipe, static_cast<std::size_t>(places))).back());
   check_training(recipe, hooks.user_parts);
   const bool begins = resumed == nullptr;  // otherwise its checkpoint has the weights
   if (begins) check_initial_weights(recipe);

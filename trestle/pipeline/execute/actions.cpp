@@ -163,7 +163,13 @@ void accumulate_gradients(MiniBatchState& state, int stage, const Accumulate& ac
   if (state.inputs.hooks) state.inputs.hooks->after_backward(stage);
 }
 
+// Whether I is the whole backward, and W nothing.
+bool is_whole_in_input_grad(const MiniBatchState& state) {
+  return state.inputs.hooks && !state.inputs.hooks->can_split_backward();
+}
+
 void run_weight_gradients(MiniBatchState& state, const Action& action) {
+  if (is_whole_in_input_grad(state)) return;
   accumulate_gradients(state, action.stage, [&] {
     state.stages[action.stage].accumulate_weights(state.at(action.stage, action.micro_batch).pass);
   });
@@ -176,7 +182,7 @@ void run_backward(MiniBatchState& state, const Action& action) {
   MicroBatchState& own = state.at(action.stage, m);
   move_within_rank(state, state.routes.out_of(action.stage), m, Way::Gradient, receive);
   nn::Values gradients;
-  if (action.kind == Kind::InputGrad) {
+  if (action.kind == Kind::InputGrad && !is_whole_in_input_grad(state)) {
     gradients = run_stage_backward(state, stage, BackwardPart::Inputs, own, m);
   } else {
     accumulate_gradients(state, action.stage, [&] {

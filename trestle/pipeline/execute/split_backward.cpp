@@ -163,8 +163,9 @@ struct SharedOperator {
 // Prepares a graph for I, and takes from it what W needs.
 class Cutter {
  public:
-  Cutter(const GradientRoots& outputs, const std::vector<Edge>& inputs)
-      : outputs_(outputs), graph_(outputs.edges, inputs) {
+  Cutter(const GradientRoots& outputs, const std::vector<Edge>& inputs,
+         const std::vector<recompute::NodeRange>& recomputed)
+      : outputs_(outputs), recomputed_(recomputed), graph_(outputs.edges, inputs) {
     for (const Edge& input : inputs) {
       if (input.function) asked_.push_back(input);
     }
@@ -196,6 +197,11 @@ class Cutter {
     });
   }
 
+  bool is_recomputed(const Node& node) const {
+    return std::any_of(recomputed_.begin(), recomputed_.end(),
+                       [&](const auto& range) { return range.has(node.sequence_nr()); });
+  }
+
   void prepare() {
     for (Node* node : graph_.nodes()) {
       const Below below = graph_.below(node);
@@ -207,7 +213,7 @@ class Cutter {
         const bool small = std::all_of(weights.begin(), weights.end(), [&](std::size_t i) {
           return is_small_parameter(node->next_edges()[i].function.get());
         });
-        const bool cut = can_be_cut(*node);
+        const bool cut = can_be_cut(*node) && !is_recomputed(*node);
         if (!cut) whole_.push_back(node->sequence_nr());
         if (cut && !small) {
           share(*node);
@@ -253,6 +259,7 @@ class Cutter {
   }
 
   const GradientRoots& outputs_;
+  const std::vector<recompute::NodeRange>& recomputed_;
   Graph graph_;
   std::vector<Edge> asked_;  // the inputs, and then the edges that catch weight gradients
   std::size_t inputs_asked_ = 0;
@@ -272,8 +279,9 @@ void WeightGradients::accumulate() {
                                                         /*accumulate_grad=*/true);
 }
 
-SplitBackward backward_to_inputs(const GradientRoots& outputs, const std::vector<Edge>& inputs) {
-  return Cutter(outputs, inputs).run(inputs);
+SplitBackward backward_to_inputs(const GradientRoots& outputs, const std::vector<Edge>& inputs,
+                                 const std::vector<recompute::NodeRange>& recomputed) {
+  return Cutter(outputs, inputs, recomputed).run(inputs);
 }
 
 }  // namespace trestle::pipeline

@@ -132,7 +132,9 @@ nn::Segment::Result Stage::run(Pass& pass, Autograd autograd, const nn::RunKey& 
       if (pass.input_wants_gradient[i]) handed.values[i] = pass.sink->begin(i, handed.values[i]);
     }
   }
+  recompute::RecomputedNodes recomputed;
   auto result = segment_.run(std::exchange(handed.values, {}), shared, &key);
+  pass.recomputed_nodes = recomputed.take();
   boundary_->take_back(handed);
   // The next forward may change a buffer, so a buffer that is an output is copied.
   for (std::size_t i = 0; i < result.outputs.size(); ++i) {
@@ -309,7 +311,7 @@ nn::Values Stage::input_gradients(Pass& pass, BackwardPart part, const GradientR
     std::vector<torch::autograd::Edge> inputs(plan_.inputs.size());
     for (std::size_t i = 0; i < inputs.size(); ++i)
       if (pass.sink && pass.input_wants_gradient[i]) inputs[i] = pass.sink->edge(i);
-    SplitBackward split = backward_to_inputs(roots, inputs);
+    SplitBackward split = backward_to_inputs(roots, inputs, pass.recomputed_nodes);
     pass.weights = std::move(split.weights);
     return std::move(split.input_gradients);
   }

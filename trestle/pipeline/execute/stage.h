@@ -19,6 +19,7 @@
 #include "trestle/pipeline/execute/split_backward.h"
 #include "trestle/pipeline/transport/stage_value.h"
 #include "trestle/recompute/checkpointed_segment.h"
+#include "trestle/recompute/recomputed_nodes.h"
 
 namespace trestle::pipeline {
 
@@ -47,8 +48,9 @@ struct Pass {
   std::vector<bool> wants_gradient;                 // of plan.outputs and then of model_outputs
   std::vector<torch::autograd::Edge> output_edges;  // where each output's gradient enters the graph
   nn::Values model_outputs;  // last stage only: with their graph, until the loss is computed
-  std::vector<std::uint64_t> node_numbers;  // autograd's counter before each layer
-  std::optional<WeightGradients> weights;   // from I to W
+  std::vector<std::uint64_t> node_numbers;             // autograd's counter before each layer
+  std::vector<recompute::NodeRange> recomputed_nodes;  // in the backward
+  std::optional<WeightGradients> weights;              // from I to W
 };
 
 // The layers between two cuts, and how one micro-batch runs through them.

@@ -34,6 +34,9 @@ class StageHooks {
   virtual void wrap_layers(nn::Graph& graph) = 0;
   // Whether all replicas must split their shares of a step into equal numbers of micro-batches.
   virtual bool needs_equal_micro_batches() const = 0;
+  // Whether W can run after I. If not, as where each layer's parameters are gathered for its
+  // backward alone, I is the whole backward.
+  virtual bool can_split_backward() const = 0;
   // UNSHARD and RESHARD: before the first and after the last use of the stage's parameters in a
   // step or an evaluation.
   virtual void unshard(int stage, const StageUse& use) = 0;

@@ -66,11 +66,27 @@ void measure_loss(const ProfiledStage& profiled, std::size_t micro_batches,
   cost.backward += fastest / static_cast<double>(micro_batches);
 }
 
+// The seconds of I and of W.
+std::pair<double, double> time_split(const ProfiledStage& profiled, const Stopwatch& watch) {
+  const Stage& stage = *profiled.stage;
+  Pass pass = profiled.new_pass();
+  profiled.forward(pass, GraphMode::Keep);
+  const nn::Values gradients = profiled.gradients();
+  device::synchronize(stage.device());
+  const double begin = watch.seconds();
+  profiled.backward(pass, gradients, BackwardPart::Inputs);
+  device::synchronize(stage.device());
+  const double middle = watch.seconds();
+  stage.accumulate_weights(pass);
+  device::synchronize(stage.device());
+  return {middle - begin, watch.seconds() - middle};
+}
+
 // Measures times, while all other stages run too. The first round only warms up caches and
 // allocators.
-void measure_times(const ProfiledStage& profiled, simulate::StageCost& cost) {
+void measure_times(const ProfiledStage& profiled, BackwardPart part, simulate::StageCost& cost) {
   const Stage& stage = *profiled.stage;
-  std::vector<double> without_graph, forward, backward;
+  std::vector<double> without_graph, forward, backward, inputs, weights;
   const Stopwatch watch;
   for (int round = 0; round <= least_repeats || watch.seconds() < seconds_for_each_stage; ++round) {
     Pass without = profiled.new_pass();
@@ -91,6 +107,11 @@ void measure_times(const ProfiledStage& profiled, simulate::StageCost& cost) {
     profiled.backward(pass, gradients);
     device::synchronize(stage.device());
     const double end = watch.seconds();
+    if (part == BackwardPart::Inputs) {
+      const auto [input_grad, weight_grad] = time_split(profiled, watch);
+      if (round > 0) inputs.push_back(input_grad);
+      if (round > 0) weights.push_back(weight_grad);
+    }
     if (round == 0) continue;
     without_graph.push_back(plain - start);
     forward.push_back(middle - begin_forward);
@@ -99,13 +120,14 @@ void measure_times(const ProfiledStage& profiled, simulate::StageCost& cost) {
   cost.forward_no_graph = median(without_graph);
   cost.forward = cost.recompute = median(forward);
   cost.backward = median(backward);
-  cost.input_grad = cost.weight_grad = cost.backward / 2;
+  cost.input_grad = inputs.empty() ? cost.backward / 2 : median(inputs);
+  cost.weight_grad = weights.empty() ? cost.backward / 2 : median(weights);
 }
 
 void measure_speed_up(const ProfiledStage& profiled, int threads, simulate::StageCost& cost) {
   simulate::StageCost alone = cost;
   const DeviceThreads lent(profiled.stage->device(), threads);
-  measure_times(profiled, alone);
+  measure_times(profiled, BackwardPart::Whole, alone);
   cost.lent_speed_up = (cost.forward + cost.backward) / (alone.forward + alone.backward);
 }
 
@@ -119,6 +141,8 @@ void raise_bytes(simulate::Costs& costs, const simulate::Costs& least) {
                              &StageCost::transient_no_graph, &StageCost::transient_recompute,
                              &StageCost::transient_backward, &StageCost::transient_first_backward})
       costs.stages[s].*bytes = std::max(costs.stages[s].*bytes, least.stages[s].*bytes);
+    if (auto& left = costs.stages[s].kept_for_weights)
+      left = std::max(*left, least.stages[s].kept_for_weights.value_or(0));
   }
   for (std::size_t r = 0; r < costs.routes.size(); ++r)  // its graph may save less of a message
     costs.routes[r].saved = std::min(costs.routes[r].saved, least.routes[r].saved);
@@ -165,8 +189,8 @@ void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
 
 // All ranks at the same time, as in a step; the stages of one worker one after the other.
 void measure_all_times(PartitionedModel& model, const std::vector<ProfiledStage>& stages_here,
-                       StageExchange& exchange, const StageOptimizerOptions& optimizer,
-                       simulate::Costs& costs) {
+                       BackwardPart part, StageExchange& exchange,
+                       const StageOptimizerOptions& optimizer, simulate::Costs& costs) {
   const auto on_all = [&](const auto& measure_stage) {
     exchange.barrier();
     model.executor.run_on_all([&](int rank) {
@@ -180,7 +204,9 @@ void measure_all_times(PartitionedModel& model, const std::vector<ProfiledStage>
       }
     });
   };
-  on_all(measure_times);
+  on_all([&](const ProfiledStage& profiled, simulate::StageCost& cost) {
+    measure_times(profiled, part, cost);
+  });
   if (!optimizer.make) return;
   on_all([&](const ProfiledStage& profiled, simulate::StageCost& cost) {
     measure_optimizer(model, *profiled.stage, optimizer, cost);
@@ -208,17 +234,21 @@ void log_messages(PartitionedModel& model, const std::vector<ProfiledStage>& sta
   });
 }
 
+BackwardPart part_of(const ProfiledMiniBatch& batch) {
+  return batch.splits_backward ? BackwardPart::Inputs : BackwardPart::Whole;
+}
+
 std::vector<ProfiledStage> measure_memory(PartitionedModel& model, const ProfiledMiniBatch& batch,
                                           const nn::Loss& loss, StageExchange& exchange,
                                           int lent_threads, simulate::Costs& costs) {
   const simulate::Costs empty = costs;
   const auto measure_more = [&](const nn::Values& micro_batch, int threads) {
     simulate::Costs other = empty;
-    profile_memory(model, micro_batch, loss, exchange, other, threads);
+    profile_memory(model, micro_batch, loss, exchange, other, part_of(batch), threads);
     raise_bytes(costs, other);
   };
   std::vector<ProfiledStage> stages_here =
-      profile_memory(model, batch.micro_batches.front(), loss, exchange, costs);
+      profile_memory(model, batch.micro_batches.front(), loss, exchange, costs, part_of(batch));
   const bool ragged = batch.sizes.back() != batch.sizes.front();
   if (ragged) measure_more(batch.micro_batches.back(), 0);
   if (lent_threads > 0) measure_more(batch.micro_batches.front(), lent_threads);
@@ -258,7 +288,7 @@ simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch&
       measure_memory(model, batch, loss, exchange, lent_threads, costs);
   measure_routes(model, costs);
   if (exchange.over_ranks()) measure_routes_between_ranks(model, exchange, costs);
-  measure_all_times(model, stages_here, exchange, optimizer, costs);
+  measure_all_times(model, stages_here, part_of(batch), exchange, optimizer, costs);
   for (std::size_t s = 0; lent_threads > 0 && s < stages_here.size(); ++s) {
     model.executor.run_on(static_cast<int>(s) % model.executor.ranks(),
                           [&] { measure_speed_up(stages_here[s], lent_threads, costs.stages[s]); });
@@ -273,6 +303,14 @@ simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch&
     });
   }
   return exchange.over_ranks() ? gather_costs(model, exchange, costs) : costs;
+}
+
+void put_backwards_into_input_grads(simulate::Costs& costs) {
+  for (simulate::StageCost& cost : costs.stages) {
+    cost.input_grad = cost.backward;
+    cost.weight_grad = 0;
+    cost.kept_for_weights = 0;
+  }
 }
 
 }  // namespace trestle::pipeline

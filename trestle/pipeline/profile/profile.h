@@ -16,6 +16,7 @@ namespace trestle::pipeline {
 struct ProfiledMiniBatch {
   std::vector<nn::Values> micro_batches;
   std::vector<std::int64_t> sizes;
+  bool splits_backward = false;  // the schedule has I and W: measures them too
 };
 
 // Runs one micro-batch forwards and backwards through each stage, on the stage's device and worker.
@@ -33,5 +34,8 @@ simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch&
                                const nn::Loss& loss, StageExchange& exchange,
                                const StageOptimizerOptions& optimizer = {}, int lent_threads = 0,
                                MessageLog* log = nullptr);
+
+// Makes I the whole backward of each stage, and W nothing (StageHooks::can_split_backward()).
+void put_backwards_into_input_grads(simulate::Costs& costs);
 
 }  // namespace trestle::pipeline

@@ -63,13 +63,14 @@ Bytes peak_of_arrival(const Stage& stage, const nn::Values& gradients) {
   return bytes_of(gradients) + adding;
 }
 
-// Runs one B. Returns its peak memory above that before its gradients arrived.
-Bytes measure_backward(const ProfiledStage& profiled, Pass& pass, nn::Values* input_gradients) {
+// Runs one B, or I. Returns its peak memory above that before its gradients arrived.
+Bytes measure_backward(const ProfiledStage& profiled, Pass& pass, BackwardPart part,
+                       nn::Values* input_gradients) {
   const Stage& stage = *profiled.stage;
   const Bytes before = current(stage);
   const nn::Values gradients = profiled.gradients();
   reset_peak_memory(stage.device());
-  *input_gradients = profiled.backward(pass, gradients);
+  *input_gradients = profiled.backward(pass, gradients, part);
   const Bytes loss = stage.is_last() ? loss_bytes : 0;  // a step stores it
   return std::max(peak(stage) - before, peak_of_arrival(stage, gradients)) + loss;
 }
@@ -92,7 +93,8 @@ MeasuredOutputs measure_once(const ProfiledStage& profiled, simulate::StageCost&
   if (profiled.whole_batch_loss())
     for (const auto& output : pass.model_outputs)
       outputs.push_back(output.defined() ? output.detach() : output);
-  cost.transient_backward = measure_backward(profiled, pass, &result.input_gradients);
+  cost.transient_backward =
+      measure_backward(profiled, pass, BackwardPart::Whole, &result.input_gradients);
   outputs.clear();
   for (auto& gradient : result.input_gradients) gradient = on_cpu(gradient);
   return result;
@@ -119,12 +121,30 @@ void measure_recompute(const ProfiledStage& profiled, simulate::StageCost& cost)
   cost.transient_recompute = std::max<Bytes>(0, most - before - cost.saved - cost.recompute_excess);
   nn::Values input_gradients;
   cost.transient_backward =
-      std::max(cost.transient_backward, measure_backward(profiled, pass, &input_gradients));
+      std::max(cost.transient_backward,
+               measure_backward(profiled, pass, BackwardPart::Whole, &input_gradients));
+}
+
+// Runs one F, its I and its W. Counts what is left between I and W.
+void measure_split(const ProfiledStage& profiled, simulate::StageCost& cost) {
+  const Stage& stage = *profiled.stage;
+  const Bytes before = current(stage);
+  Pass pass = profiled.new_pass();
+  measure_outputs(stage, profiled.forward(pass, GraphMode::Keep));
+  nn::Values input_gradients;
+  const Bytes most = measure_backward(profiled, pass, BackwardPart::Inputs, &input_gradients);
+  input_gradients.clear();
+  const Bytes left = std::max<Bytes>(0, current(stage) - before);
+  cost.kept_for_weights = std::max(cost.kept_for_weights.value_or(0), left);
+  reset_peak_memory(stage.device());
+  stage.accumulate_weights(pass);
+  cost.transient_backward = std::max({cost.transient_backward, most, peak(stage) - before - left});
 }
 
 // Measures F and B twice: as the first of a step, whose B makes the parameters' gradients, and as a
-// later one, whose B adds to them; then F, R and B.
-MeasuredOutputs measure_bytes(const ProfiledStage& profiled, simulate::StageCost& cost) {
+// later one, whose B adds to them; then F, R and B, and where the schedule has them F, I and W.
+MeasuredOutputs measure_bytes(const ProfiledStage& profiled, BackwardPart part,
+                              simulate::StageCost& cost) {
   const Stage& stage = *profiled.stage;
   cost.persistent = bytes_of(stage.parameters()) + bytes_of(stage.buffers());
   for (auto& parameter : stage.parameters()) parameter.mutable_grad() = at::Tensor();
@@ -133,6 +153,7 @@ MeasuredOutputs measure_bytes(const ProfiledStage& profiled, simulate::StageCost
   for (const auto& parameter : stage.parameters()) cost.gradients += bytes_of({parameter.grad()});
   MeasuredOutputs result = measure_once(profiled, cost);
   measure_recompute(profiled, cost);
+  if (part == BackwardPart::Inputs) measure_split(profiled, cost);
   if (stage.is_last()) cost.output_kept = loss_bytes;
   return result;
 }
@@ -157,10 +178,11 @@ std::vector<StageValue> warm_up(ProfiledStage& profiled) {
 class MemoryProfile {
  public:
   MemoryProfile(PartitionedModel& model, StageExchange& exchange, simulate::Costs& costs,
-                int threads)
+                BackwardPart part, int threads)
       : model_(model),
         exchange_(exchange),
         costs_(costs),
+        part_(part),
         threads_(threads > 0 ? threads : model.executor.threads()) {}
 
   void run_forwards(const nn::Values& micro_batch, const nn::Loss& loss) {
@@ -256,7 +278,7 @@ class MemoryProfile {
     const StagePlan& plan = profiled.stage->plan();
     for (const auto& output : plan.outputs) profiled.output_gradients.push_back(gradients_[output]);
     MeasuredOutputs result;
-    run_on(*profiled.stage, [&] { result = measure_bytes(profiled, cost); });
+    run_on(*profiled.stage, [&] { result = measure_bytes(profiled, part_, cost); });
     for (std::size_t i = 0; i < plan.outputs.size(); ++i)
       waiting_[plan.outputs[i]] = {result.memory[i], result.saved[i], result.gaps[i]};
     for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
@@ -274,6 +296,7 @@ class MemoryProfile {
   PartitionedModel& model_;
   StageExchange& exchange_;
   simulate::Costs& costs_;
+  const BackwardPart part_;
   const int threads_;
   std::vector<ProfiledStage> profileds_;
   std::map<ValueId, StageValue> known_;  // all values so far, on the CPU
@@ -311,16 +334,16 @@ std::vector<StageValue> ProfiledStage::forward(Pass& pass, GraphMode mode,
   return stage->forward(pass, mode, copies, {});
 }
 
-nn::Values ProfiledStage::backward(Pass& pass, const nn::Values& output_gradients) const {
-  if (!stage->is_last()) return stage->backward(pass, BackwardPart::Whole, output_gradients, {});
-  if (whole_batch_loss())
-    return stage->backward(pass, BackwardPart::Whole, output_gradients, {loss_gradient});
+nn::Values ProfiledStage::backward(Pass& pass, const nn::Values& output_gradients,
+                                   BackwardPart part) const {
+  if (!stage->is_last()) return stage->backward(pass, part, output_gradients, {});
+  if (whole_batch_loss()) return stage->backward(pass, part, output_gradients, {loss_gradient});
   at::Tensor value;
   {
     const at::AutoGradMode grad(true);
     value = loss->value(pass.model_outputs.at(0), target.defined() ? target.clone() : target);
   }
-  return stage->backward_from_loss(pass, BackwardPart::Whole, output_gradients, value,
+  return stage->backward_from_loss(pass, part, output_gradients, value,
                                    at::ones_like(value.detach()));
 }
 
@@ -334,8 +357,8 @@ Bytes bytes_of(const std::vector<at::Tensor>& tensors) {
 
 std::vector<ProfiledStage> profile_memory(PartitionedModel& model, const nn::Values& micro_batch,
                                           const nn::Loss& loss, StageExchange& exchange,
-                                          simulate::Costs& costs, int threads) {
-  MemoryProfile profile(model, exchange, costs, threads);
+                                          simulate::Costs& costs, BackwardPart part, int threads) {
+  MemoryProfile profile(model, exchange, costs, part, threads);
   profile.run_forwards(micro_batch, loss);
   profile.run_backwards();
   profile.describe_routes();

@@ -30,7 +30,8 @@ struct ProfiledStage {
   std::vector<StageValue> forward(Pass& pass, GraphMode mode, nn::BufferCopies& copies) const;
 
   // `output_gradients`: from gradients(). Computes an additive loss too, but no whole-batch loss.
-  nn::Values backward(Pass& pass, const nn::Values& output_gradients) const;
+  nn::Values backward(Pass& pass, const nn::Values& output_gradients,
+                      BackwardPart part = BackwardPart::Whole) const;
 
   bool whole_batch_loss() const {
     return stage->is_last() && loss->kind == nn::Loss::Kind::WholeBatch;
@@ -43,9 +44,11 @@ struct ProfiledStage {
 // all ranks call it: each adds the bytes of its own stages and of the routes that leave them, and
 // the sizes of the routes that enter them. `threads`: of each operator on a virtual device, because
 // a convolution's scratch memory depends on it; 0 for the threads of a step without lent cores.
+// With `part` Inputs, also the memory between I and W.
 std::vector<ProfiledStage> profile_memory(PartitionedModel& model, const nn::Values& micro_batch,
                                           const nn::Loss& loss, StageExchange& exchange,
-                                          simulate::Costs& costs, int threads = 0);
+                                          simulate::Costs& costs, BackwardPart part,
+                                          int threads = 0);
 
 Bytes bytes_of(const std::vector<at::Tensor>& tensors);
 

@@ -139,6 +139,7 @@ recipe::Recipe without_plan(recipe::Recipe recipe) {
   recipe.pipeline.micro_batches = usual.pipeline.micro_batches;
   recipe.pipeline.split_size = usual.pipeline.split_size;
   recipe.pipeline.schedule = usual.pipeline.schedule;
+  recipe.pipeline.stages_per_rank = usual.pipeline.stages_per_rank;
   recipe.pipeline.backward_order = usual.pipeline.backward_order;
   recipe.pipeline.recompute = usual.pipeline.recompute;
   recipe.pipeline.checkpoint = usual.pipeline.checkpoint;

@@ -91,6 +91,7 @@ recipe::Recipe PlannedRecipe::with_strategy(const Strategy& strategy) const {
   auto& pipeline = recipe.pipeline;
   pipeline.micro_batches = plan::micro_batches_of(strategy, recipe.train.batch);
   pipeline.schedule = strategy.schedule;
+  pipeline.stages_per_rank = 0;
   pipeline.checkpoint.clear();
   pipeline.recompute = {"never"};
   const bool partial = strategy.recompute_stages > 0;

@@ -82,7 +82,8 @@ std::vector<LinkBytes> bytes_sent_by_stages(const recipe::Recipe& recipe, const 
                                             const StepOnPaper& step) {
   const auto& mesh = recipe.mesh;
   const auto stages = static_cast<int>(balance.size());
-  const auto hosts = link_of(mesh) ? hosts_on_paper(mesh, stages) : std::vector<std::vector<int>>();
+  const auto hosts = link_of(mesh) ? hosts_on_paper(mesh, ranks_of_stages(recipe, balance.size()))
+                                   : std::vector<std::vector<int>>();
   const auto modes = recompute_modes(recipe, balance.size());
   const auto tensor = static_cast<int>(mesh.tensor);
   const double tensor_outside = !hosts.empty() && mesh.ranks_per_host == 0 ? 1 : 0;

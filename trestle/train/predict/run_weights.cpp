@@ -80,7 +80,9 @@ std::unique_ptr<Pipeline> make_trained_pipeline(const RunWeights& weights, const
                                                 const at::Tensor& sample, TrainedFor* how_far) {
   recipe::Recipe recipe = weights.recipe;
   // The run's balance fits the run's devices only.
-  if (devices.size() != 1 && devices.size() != recipe.pipeline.balance.size())
+  const std::size_t stages = recipe.pipeline.balance.size();
+  const std::size_t each = static_cast<std::size_t>(stages_per_rank(recipe));
+  if (devices.size() != 1 && devices.size() != stages && devices.size() * each != stages)
     recipe.pipeline.balance.clear();
   recipe.pipeline.recompute = {"never"};  // of backwards, and of the run's stages
   auto pipeline = with_inputs_named(
