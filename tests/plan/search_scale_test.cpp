@@ -24,7 +24,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const GptModel billions_175 = {
+const GptModel gpt_175_billion = {
     .layers = 96, .hidden = 12288, .heads = 96, .sequence = 2048, .vocabulary = 51200};
 
 // The number of layers of trestle's U-Net, each with its own time and bytes.
@@ -168,7 +168,7 @@ TEST(SearchScale, A175BillionModelNeedsLessThan500MB) {
   if (child == 0) {
     const Machine machine = vtrain::machine();
     const PlanResult found =
-        find_plans(PlannedGpt(billions_175, machine), machine, {.devices = 1024, .batch = 1536});
+        find_plans(PlannedGpt(gpt_175_billion, machine), machine, {.devices = 1024, .batch = 1536});
     _exit(found.best.empty() ? 1 : 0);
   }
   int status = 0;

@@ -177,6 +177,7 @@ void add_verbs(cli::CommandLine& line, const RunOptions& options,
   cli::add_balance(root, options);
   cli::add_plan(root, options);
   cli::add_choose(root, options);
+  cli::add_schedules(root, options);
   cli::add_calibrate(root, words);
   cli::add_sweep(root, options);
   cli::add_levels(root, options);

@@ -27,6 +27,7 @@ void add_view(Verb app, const RunOptions& options);
 void add_balance(Verb app, const RunOptions& options);
 void add_plan(Verb app, const RunOptions& options);
 void add_choose(Verb app, const RunOptions& options);
+void add_schedules(Verb app, const RunOptions& options);
 void add_calibrate(Verb app, const std::vector<std::string>& words);
 void add_sweep(Verb app, const RunOptions& options);
 void add_levels(Verb app, const RunOptions& options);

@@ -101,8 +101,9 @@ void check_cores_and_memory(const PipelineOptions& options, Mistakes& mistakes) 
 }
 
 bool has_device_of_each_rank(const PipelineOptions& options, int stages) {
-  return !options.group.valid() && !options.plan.table &&
-         static_cast<int>(options.devices.size()) * stages_per_rank(options) == stages;
+  const int ranks =
+      options.plan.table ? options.plan.table->rank_count() : stages / stages_per_rank(options);
+  return !options.group.valid() && static_cast<int>(options.devices.size()) == ranks;
 }
 
 void check_devices(const PipelineOptions& options, int stages, Mistakes& mistakes) {
@@ -164,11 +165,10 @@ void check_stages(const PipelineOptions& options, int layers, Mistakes& mistakes
 
 int stage_count(const PipelineOptions& options) {
   if (!options.balance.empty()) return static_cast<int>(options.balance.size());
-  if (options.group.valid())
-    return options.plan.table ? options.plan.table->stages
-                              : options.group.size() * stages_per_rank(options);
-  const int each = options.plan.table ? 1 : stages_per_rank(options);
-  return static_cast<int>(options.devices.size()) * each;
+  if (options.plan.table) return options.plan.table->stages;
+  const int ranks =
+      options.group.valid() ? options.group.size() : static_cast<int>(options.devices.size());
+  return ranks * stages_per_rank(options);
 }
 
 int stages_per_rank(const PipelineOptions& options) {

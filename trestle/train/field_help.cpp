@@ -17,7 +17,7 @@ namespace {
 std::string schedule_names() {
   std::vector<std::string> names;
   for (const auto& known : schedule::known_schedules()) names.push_back(known.name);
-  return join(names, ", ");
+  return join(names, ", ") + ", or a table in a file that ends in .csv";
 }
 
 // "; empty: accuracy for arrays, dice for carvana, ..."

@@ -1,4 +1,5 @@
 #include "trestle/train/layer_costs.h"
+#include "trestle/train/recipe_schedule.h"
 
 #include <algorithm>
 #include <set>
@@ -189,6 +190,13 @@ void add_loss_messages(const recipe::Recipe& recipe, const models::TensorSplit& 
 
 LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
                           const models::OwnModels& own, const UserParts& user_parts) {
+  return measure_layers(recipe, progress, own, user_parts,
+                        splits_backward(recipe) ? SplitBackwards::Measure : SplitBackwards::Leave);
+}
+
+LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
+                          const models::OwnModels& own, const UserParts& user_parts,
+                          SplitBackwards split_backwards) {
   check_training(recipe, user_parts);
   const std::vector<Device> devices = open_devices(recipe);
   const models::TensorSplit split = split_on_paper(recipe.mesh);
@@ -210,7 +218,7 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
   const precision::Autocast autocast(precision::parse_precision(recipe.train.precision));
   result.profile = with_inputs_named(recipe, piece, [&] {
     return profile_layers(graph_of_training(recipe, model), {piece}, devices.at(0).torch,
-                          split.ranks.log().get());
+                          split.ranks.log().get(), {}, split_backwards);
   });
   result.examples = static_cast<int>(piece.size(0));
   add_loss_messages(recipe, split, &result.profile);
@@ -337,12 +345,8 @@ std::vector<schedule::Recompute> recompute_modes(const recipe::Recipe& recipe, s
 schedule::Schedule lowered_table(const recipe::Recipe& recipe,
                                  const std::vector<schedule::Route>& routes, int micro_batches,
                                  const std::vector<schedule::Recompute>& modes) {
-  const auto table = schedule::generate(
-      recipe.pipeline.schedule,
-      {.stages = static_cast<int>(modes.size()),
-       .micro_batches = micro_batches,
-       .backward_order = schedule::parse_backward_order(recipe.pipeline.backward_order),
-       .stages_per_rank = stages_per_rank(recipe)});
+  const schedule::Schedule table =
+      compute_actions(recipe, static_cast<int>(modes.size()), micro_batches);
   return schedule::lower(table, {.routes = routes, .recompute = modes});
 }
 

@@ -5,6 +5,7 @@
 
 #include "trestle/device/device.h"
 #include "trestle/models/model.h"
+#include "trestle/pipeline/profile/profile_layers.h"
 #include "trestle/plan/balance.h"
 #include "trestle/plan/machine/calibration.h"
 #include "trestle/plan/stage_costs.h"
@@ -51,9 +52,13 @@ LayerCosts costs_without_layers(const recipe::Recipe& recipe, const std::vector<
                                 int micro_batches);
 
 // Measures the layers on the recipe's first device with the first examples of the data, which are
-// synthesized where the recipe sets it. Throws as train().
+// synthesized where the recipe sets it. I and W are measured too if the schedule has them, or by
+// `split`. Throws as train().
 LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
                           const models::OwnModels& own, const UserParts& user_parts = {});
+LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
+                          const models::OwnModels& own, const UserParts& user_parts,
+                          SplitBackwards split);
 
 // The same from an existing profile. Opens no data and runs nothing; the devices need not exist.
 // Throws UsageError for a profile of other layers than those of the recipe's model, or of another

@@ -24,6 +24,7 @@
 #include "trestle/train/optimizers/parameter_groups.h"
 #include "trestle/train/optimizers/recipe_optimizers.h"
 #include "trestle/train/optimizers/run_rate.h"
+#include "trestle/train/recipe_schedule.h"
 #include "trestle/train/run_folder/environment.h"
 #include "trestle/train/sharding_plan.h"
 #include "trestle/train/split_layers.h"
@@ -34,14 +35,14 @@ namespace {
 
 // The pipeline refuses it too, but only at the first batch.
 void check_loss(const recipe::Recipe& recipe, const UserParts& own) {
-  const auto& schedule = choose("schedule", recipe.pipeline.schedule, schedule::known_schedules());
+  const bool whole_batch = all_forwards_first(recipe);
   const nn::Loss loss = loss_of(recipe, own);
   const bool own_loss = own.losses.contains(recipe.train.loss);
   if (recipe.data.name == "tokens" && !own_loss && loss.name != "token_cross_entropy")
     throw UsageError(text("the loss '", loss.name, "' does not take the scores of tokens"),
                      {.hint = "Leave 'loss' in [train] out: it is token_cross_entropy then."});
-  if (loss.kind == nn::Loss::Kind::WholeBatch && !schedule.all_forwards_first)
-    nn::refuse_whole_batch(loss, schedule.name);
+  if (loss.kind == nn::Loss::Kind::WholeBatch && !whole_batch)
+    nn::refuse_whole_batch(loss, recipe.pipeline.schedule);
 }
 
 // A run of 'count' windows would otherwise read all of them.
@@ -233,30 +234,21 @@ nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnMode
   return model;
 }
 
-int stages_per_rank(const recipe::Recipe& recipe) {
-  return schedule::stages_per_rank(recipe.pipeline.schedule,
-                                   static_cast<int>(recipe.pipeline.stages_per_rank));
-}
-
-std::size_t stage_count(const recipe::Recipe& recipe, std::size_t ranks) {
-  const auto& balance = recipe.pipeline.balance;
-  return balance.empty() ? ranks * static_cast<std::size_t>(stages_per_rank(recipe))
-                         : balance.size();
-}
-
-std::vector<int> ranks_of_stages(const recipe::Recipe& recipe, std::size_t stages) {
-  return schedule::ranks_of_stages(recipe.pipeline.schedule, static_cast<int>(stages),
-                                   stages_per_rank(recipe));
-}
-
 // The pipeline refuses it too; this message names the recipe field and the flag.
 void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char* what) {
   const std::size_t stages = recipe.pipeline.balance.size();
+  const auto table = table_of(recipe);
+  if (table && devices > 1 && devices != static_cast<std::size_t>(table->rank_count()))
+    throw UsageError(text(recipe.pipeline.schedule, " is a table of ",
+                          counted(table->rank_count(), "rank"), ", and ",
+                          counted(static_cast<std::int64_t>(devices), what),
+                          plural(static_cast<std::int64_t>(devices), " is", " are"), " given"));
+  if (stages == 0) return;
   const bool one_each = std::string_view(what) == "device" && devices == stages;
+  if (devices == 1 || table) return (void)ranks_of_stages(recipe, stages);
   const int each = stages_per_rank(recipe);
   const std::size_t needed = devices * static_cast<std::size_t>(each);
-  if (stages == 0 || one_each || needed == stages) return;
-  if (devices == 1) return (void)ranks_of_stages(recipe, stages);
+  if (one_each || needed == stages) return;
   const auto given = static_cast<std::int64_t>(stages), wanted = static_cast<std::int64_t>(devices);
   throw UsageError(
       text("'balance' in [pipeline] has ", counted(given, "stage"), ", and ", counted(wanted, what),
@@ -287,7 +279,8 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
   options.balance.assign(recipe.pipeline.balance.begin(), recipe.pipeline.balance.end());
   options.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
   options.plan.split_size = static_cast<int>(recipe.pipeline.split_size);
-  options.schedule = recipe.pipeline.schedule;
+  options.plan.table = table_of(recipe);
+  if (!options.plan.table) options.schedule = recipe.pipeline.schedule;
   options.stages_per_rank = static_cast<int>(recipe.pipeline.stages_per_rank);
   options.plan.backward_order = schedule::parse_backward_order(recipe.pipeline.backward_order);
   options.numerics.batch_norm = nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);

@@ -31,14 +31,6 @@ std::optional<simulate::Link> link_of(const recipe::Recipe::Mesh& mesh);
 // Throws UsageError where 'channels' is set and the data have another number.
 void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs);
 
-// The stages of a rank, and of a pipeline on `ranks` ranks or devices: those of a balance that is
-// set, or that many for each.
-int stages_per_rank(const recipe::Recipe& recipe);
-std::size_t stage_count(const recipe::Recipe& recipe, std::size_t ranks);
-
-// [stage] its rank. Throws UsageError where the stages cannot be spread evenly.
-std::vector<int> ranks_of_stages(const recipe::Recipe& recipe, std::size_t stages);
-
 // Throws UsageError where a balance is set and there is neither one device nor one for each rank of
 // its stages, nor in one process one for each stage.
 void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char* what = "device");

@@ -1,4 +1,5 @@
 #include "trestle/train/training_setup.h"
+#include "trestle/train/recipe_schedule.h"
 
 #include <algorithm>
 #include <iostream>

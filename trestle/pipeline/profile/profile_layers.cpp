@@ -14,6 +14,7 @@
 #include <set>
 #include <utility>
 
+#include "trestle/base/median.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/device/device.h"
 #include "trestle/device/stream_event.h"
@@ -23,6 +24,7 @@
 #include "trestle/nn/buffer_keeper.h"
 #include "trestle/nn/gradient_keeper.h"
 #include "trestle/nn/training_mode_scope.h"
+#include "trestle/pipeline/execute/split_backward.h"
 #include "trestle/pipeline/profile/profile_memory.h"
 
 namespace trestle {
@@ -124,8 +126,8 @@ struct LayerBackward {
 class LayerMeter {
  public:
   LayerMeter(const nn::Graph& graph, at::Device device, MessageLog* log = nullptr,
-             const KnownLayers& known = {})
-      : graph_(graph), device_(device), log_(log), known_(known) {}
+             const KnownLayers& known = {}, SplitBackwards split = SplitBackwards::Leave)
+      : graph_(graph), device_(device), log_(log), known_(known), split_(split) {}
 
   plan::LayerProfile measure(const nn::Values& micro_batch) {
     plan::LayerProfile profile;
@@ -187,6 +189,7 @@ class LayerMeter {
     add_ties_of_owner(index, profile);
     measure_time(index, cost);
     measure_memory(index, cost, profile);
+    if (split_ == SplitBackwards::Measure) measure_split(index, cost);
   }
 
   int kind_of(int index) const {
@@ -324,6 +327,56 @@ class LayerMeter {
     cost.backward = middle->first - middle->second;
   }
 
+  // I and then W of one run: seconds, and what is left between them.
+  plan::LayerCost::Split run_split(int index) {
+    Arguments arguments = arguments_of(graph_, index, values_, with_gradient_, device_);
+    const Bytes before = current() - bytes_of(arguments.values);
+    torch::autograd::edge_list inputs;
+    for (std::size_t i = 0; i < arguments.values.size(); ++i)
+      inputs.push_back(arguments.sink.edge(i));
+    const nn::RunKey key;
+    nn::Values results = nn::run_layer(graph_, index, arguments.values, &key);
+    pipeline::GradientRoots roots;
+    {
+      LayerBackward whole(results);
+      roots = {.edges = std::move(whole.roots), .gradients = std::move(whole.gradients)};
+    }
+    results.clear();
+    arguments.values.clear();
+    device::synchronize(device_);
+    const Stopwatch watch;
+    pipeline::SplitBackward split = pipeline::backward_to_inputs(roots, inputs);
+    device::synchronize(device_);
+    const double middle = watch.seconds();
+    split.input_gradients.clear();
+    roots = {};
+    const Bytes kept = std::max<Bytes>(0, current() - before);
+    const double begin = watch.seconds();
+    split.weights.accumulate();
+    device::synchronize(device_);
+    return {.input_grad = middle, .weight_grad = watch.seconds() - begin, .kept_for_weights = kept};
+  }
+
+  // As measure_time(): the first round warms up.
+  void measure_split(int index, plan::LayerCost& cost) {
+    constexpr double long_run = 0.25, enough = 0.02;
+    std::vector<double> inputs, weights;
+    Bytes kept = 0;
+    double measured = 0;
+    for (int round = 0; round < 3 || measured < enough; ++round) {
+      const plan::LayerCost::Split run = run_split(index);
+      if (round == 0) continue;
+      inputs.push_back(run.input_grad);
+      weights.push_back(run.weight_grad);
+      kept = std::max(kept, run.kept_for_weights);
+      const double both = run.input_grad + run.weight_grad;
+      measured += std::max(both, 1e-5);
+      if (both > long_run) break;
+    }
+    cost.split = {
+        .input_grad = median(inputs), .weight_grad = median(weights), .kept_for_weights = kept};
+  }
+
   // [result] the argument that it is a view of, which owns its memory, or -1.
   static std::vector<int> find_views(const nn::Values& results, const nn::Values& arguments) {
     std::vector<int> argument_of(results.size(), -1);
@@ -413,6 +466,7 @@ class LayerMeter {
   const at::Device device_;
   MessageLog* const log_;
   const KnownLayers known_;
+  const SplitBackwards split_;
   std::map<ValueId, at::Tensor> values_;   // on the CPU
   std::set<ValueId> with_gradient_;        // the values that need one in the model
   std::map<ValueId, std::size_t> number_;  // of each in the profile
@@ -432,14 +486,15 @@ plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micr
 }
 
 plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
-                                  at::Device device, MessageLog* log, const KnownLayers& known) {
+                                  at::Device device, MessageLog* log, const KnownLayers& known,
+                                  SplitBackwards split) {
   const std::lock_guard lock(one_measurement());
   const c10::InferenceMode normal(false);
   const UnlimitedBudgets no_budget({device});
   const nn::TrainingModeScope training(graph.layers,
                                        nn::TrainingModeScope::Mode::Train);  // makes all layers
   const at::AutoGradMode grad(true);
-  return LayerMeter(graph, device, log, known).measure(micro_batch);
+  return LayerMeter(graph, device, log, known, split).measure(micro_batch);
 }
 
 plan::LayerProfile profile_layers_one_by_one(const nn::Graph& graph, const nn::Values& micro_batch,

@@ -43,8 +43,12 @@ struct KnownLayers {
   const plan::LayerProfile* profile = nullptr;
   std::vector<bool> is_known = {};  // [layer] whether its cost is that of `profile`
 };
+// Whether the backward is measured as I and W too (plan::LayerCost::split). It takes about as long
+// again.
+enum class SplitBackwards { Leave, Measure };
 plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
-                                  at::Device device, MessageLog* log, const KnownLayers& known);
+                                  at::Device device, MessageLog* log, const KnownLayers& known,
+                                  SplitBackwards split = SplitBackwards::Leave);
 
 // The same for a model that fits into no process: a layer that does not exist yet is made when it
 // is measured, and freed afterwards.

@@ -1,4 +1,5 @@
 #include "trestle/train/planner/sent_bytes.h"
+#include "trestle/train/recipe_schedule.h"
 
 #include <algorithm>
 

@@ -1,4 +1,5 @@
 #include "trestle/train/predict/run_weights.h"
+#include "trestle/train/recipe_schedule.h"
 
 #include <ATen/Functions.h>
 
@@ -81,8 +82,8 @@ std::unique_ptr<Pipeline> make_trained_pipeline(const RunWeights& weights, const
   recipe::Recipe recipe = weights.recipe;
   // The run's balance fits the run's devices only.
   const std::size_t stages = recipe.pipeline.balance.size();
-  const std::size_t each = static_cast<std::size_t>(stages_per_rank(recipe));
-  if (devices.size() != 1 && devices.size() != stages && devices.size() * each != stages)
+  if (devices.size() != 1 && devices.size() != stages &&
+      (stages == 0 || devices.size() != rank_count(recipe, stages)))
     recipe.pipeline.balance.clear();
   recipe.pipeline.recompute = {"never"};  // of backwards, and of the run's stages
   auto pipeline = with_inputs_named(

@@ -1,0 +1,96 @@
+// trestle schedules, and training by each schedule.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/program.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/schedule/csv.h"
+#include "trestle/schedule/generate.h"
+
+namespace trestle {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class SchedulesVerb : public ProgramTest {};
+
+// "which schedule for 8 ranks, 32 micro-batches and 20 GiB?"
+TEST_F(SchedulesVerb, AnswersWithOneCommandAndOnePicture) {
+  const Finished done = run({"schedules", "--ranks", "8", "--micro-batches", "32", "--memory",
+                             "20GiB", "--activations", "2GiB", "--weights", "4GiB", "--message",
+                             "0.05", "--out", "best.svg", "--save-csv", "best.csv"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out, AllOf(HasSubstr("8 ranks · 32 micro-batches · 20.0 GiB a rank"),
+                              HasSubstr("times assumed"), HasSubstr("take auto"),
+                              HasSubstr("the fastest fixed one")));
+  EXPECT_THAT(done.out, AllOf(HasSubstr("zb_h2"), HasSubstr("does not fit")));
+  EXPECT_THAT(read_file(folder_ / "best.svg"), HasSubstr("The fastest schedules of 8 ranks"));
+  const auto table = schedule::parse_csv(read_file(folder_ / "best.csv"));
+  EXPECT_EQ(table.rank_count(), 8);
+  EXPECT_EQ(table.micro_batches, 32);
+}
+
+TEST_F(SchedulesVerb, PrintsJson) {
+  const Finished done = run({"schedules", "--ranks", "4", "--micro-batches", "8", "--json"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto json = nlohmann::json::parse(done.out);
+  EXPECT_EQ(json["times"], "assumed");
+  EXPECT_LE(json["best"]["seconds"], json["fixed"][0]["seconds"]);
+  EXPECT_EQ(json["fixed"].size(), schedule::known_schedules().size());
+}
+
+TEST_F(SchedulesVerb, MeasuresARecipeWhoseRunTakesTheTable) {
+  const Finished made = run({"schedules", "small.toml", "--devices", "virtual:2", "--micro-batches",
+                             "4", "--save-csv", "best.csv"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("layers measured"));
+  const auto trained = [&](const std::string& schedule) {
+    const Finished done =
+        run({"train", "small.toml", "--loss", "cross_entropy", "--schedule", schedule, "--devices",
+             "virtual:2", "--balance", "[]", "--micro-batches", "4", "--max-steps", "2", "--runs",
+             "runs_" + schedule});
+    EXPECT_EQ(done.code, 0) << done.err;
+    const auto loss = done.out.find("loss ");
+    return loss == std::string::npos ? std::string() : done.out.substr(loss, 10);
+  };
+  const std::string expected = trained("gpipe");
+  EXPECT_THAT(expected, HasSubstr("loss 0"));
+  EXPECT_EQ(trained("best.csv"), expected);
+  for (const char* name : {"interleaved_1f1b", "zbv", "dualpipev"})
+    EXPECT_EQ(trained(name), expected) << name;
+}
+
+TEST_F(SchedulesVerb, NamesMistakes) {
+  const auto refused = [&](const std::vector<std::string>& words) {
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, 2) << done.out;
+    return done.err;
+  };
+  EXPECT_THAT(refused({"schedules", "--memory", "20GiB"}), HasSubstr("--activations"));
+  EXPECT_THAT(refused({"schedules", "--costs", "1,2"}), HasSubstr("give F,I,W"));
+  EXPECT_THAT(refused({"schedules", "--costs", "1,x,1"}), HasSubstr("'x' is not a time"));
+  EXPECT_THAT(refused({"schedules", "--stages-per-rank", "1,0"}), HasSubstr("'0' is not a number"));
+  EXPECT_THAT(refused({"schedules", "--devices", "virtual:2"}), HasSubstr("--devices"));
+  EXPECT_THAT(refused({"schedules", "small.toml", "--ranks", "2"}), HasSubstr("--ranks"));
+  EXPECT_THAT(refused({"schedules", "--out", "best.png"}), HasSubstr(".svg"));
+  EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "auto"}),
+              HasSubstr("trestle schedules RECIPE --save-csv"));
+  EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "none.csv"}),
+              HasSubstr("there is no file none.csv"));
+  write_file(folder_ / "bad.csv", "0F0,0I0\n1F0,1B0\n");
+  EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "bad.csv",
+                       "--devices", "virtual:2"}),
+              AllOf(HasSubstr("bad.csv"), HasSubstr("0I0")));
+  write_file(folder_ / "three.csv",
+             schedule::to_csv(schedule::generate("1f1b", {.stages = 3, .micro_batches = 4})));
+  EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "three.csv",
+                       "--devices", "virtual:2", "--balance", "[]", "--micro-batches", "4"}),
+              HasSubstr("a table of 3 ranks, and 2 devices are given"));
+}
+
+}  // namespace
+}  // namespace trestle

@@ -1,0 +1,116 @@
+#include "trestle/train/recipe_schedule.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "trestle/base/choose.h"
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/schedule/csv.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/placement.h"
+#include "trestle/schedule/validate.h"
+
+namespace trestle::train {
+namespace {
+
+const schedule::ScheduleInfo& known(const recipe::Recipe& recipe) {
+  if (recipe.pipeline.schedule == "auto")
+    throw UsageError("a run has the name or the table of a schedule, and 'auto' is neither",
+                     {.hint = "Make the best table once: trestle schedules RECIPE --save-csv "
+                              "best.csv. Then give --schedule best.csv."});
+  return choose("schedule", recipe.pipeline.schedule, schedule::known_schedules());
+}
+
+}  // namespace
+
+std::optional<schedule::Schedule> table_of(const recipe::Recipe& recipe) {
+  const std::filesystem::path file = recipe.pipeline.schedule;
+  if (file.extension() != ".csv") return std::nullopt;
+  if (!std::filesystem::is_regular_file(file))
+    throw UsageError(
+        text("'schedule' in [pipeline]: there is no file ", file.string()),
+        {.hint = "Write one with trestle schedules RECIPE --save-csv FILE.csv, or give "
+                 "the name of a schedule."});
+  schedule::Schedule table = schedule::parse_csv(read_text_file(file), file.string());
+  try {
+    schedule::validate(table);
+  } catch (Error& error) {
+    error.add_context("in " + file.string());
+    throw;
+  }
+  if (recipe.pipeline.stages_per_rank > 0)
+    throw UsageError(text("'stages_per_rank' in [pipeline] has no effect beside the table ",
+                          file.string(), ", which has a rank for each stage"),
+                     {.hint = "Leave it out."});
+  return table;
+}
+
+int stages_per_rank(const recipe::Recipe& recipe) {
+  const auto table = table_of(recipe);
+  if (!table)
+    return schedule::stages_per_rank(recipe.pipeline.schedule,
+                                     static_cast<int>(recipe.pipeline.stages_per_rank));
+  std::ptrdiff_t most = 1;
+  for (int rank = 0; rank < table->rank_count(); ++rank)
+    most =
+        std::max(most, std::count(table->rank_of_stage.begin(), table->rank_of_stage.end(), rank));
+  return static_cast<int>(most);
+}
+
+std::size_t stage_count(const recipe::Recipe& recipe, std::size_t ranks) {
+  const auto& balance = recipe.pipeline.balance;
+  if (!balance.empty()) return balance.size();
+  if (const auto table = table_of(recipe)) return static_cast<std::size_t>(table->stages);
+  return ranks * static_cast<std::size_t>(stages_per_rank(recipe));
+}
+
+std::vector<int> ranks_of_stages(const recipe::Recipe& recipe, std::size_t stages) {
+  if (const auto table = table_of(recipe)) {
+    if (static_cast<std::size_t>(table->stages) == stages) return table->rank_of_stage;
+    throw UsageError(text(recipe.pipeline.schedule, " is a table of ", table->stages,
+                          " stages, and 'balance' in [pipeline] has ", stages),
+                     {.hint = "Leave 'balance' out, or give one entry for each stage."});
+  }
+  return schedule::ranks_of_stages(recipe.pipeline.schedule, static_cast<int>(stages),
+                                   stages_per_rank(recipe));
+}
+
+std::size_t rank_count(const recipe::Recipe& recipe, std::size_t stages) {
+  const std::vector<int> ranks = ranks_of_stages(recipe, stages);
+  return static_cast<std::size_t>(1 + *std::max_element(ranks.begin(), ranks.end()));
+}
+
+bool splits_backward(const recipe::Recipe& recipe) {
+  const auto table = table_of(recipe);
+  if (!table) return known(recipe).splits_backward;
+  return std::any_of(table->ranks.begin(), table->ranks.end(), [](const auto& row) {
+    return std::any_of(row.begin(), row.end(), [](const schedule::Action& action) {
+      return action.kind == schedule::Kind::InputGrad;
+    });
+  });
+}
+
+bool all_forwards_first(const recipe::Recipe& recipe) {
+  const auto table = table_of(recipe);
+  return table ? schedule::all_forwards_first(*table) : known(recipe).all_forwards_first;
+}
+
+schedule::Schedule compute_actions(const recipe::Recipe& recipe, int stages, int micro_batches) {
+  schedule::GenerateOptions options{
+      .stages = stages,
+      .micro_batches = micro_batches,
+      .backward_order = schedule::parse_backward_order(recipe.pipeline.backward_order)};
+  const auto table = table_of(recipe);
+  if (!table) {
+    options.stages_per_rank = stages_per_rank(recipe);
+    return schedule::generate(recipe.pipeline.schedule, options);
+  }
+  if (table->micro_batches == micro_batches && table->stages == stages) return *table;
+  return schedule::place(schedule::generate("gpipe", options),
+                         ranks_of_stages(recipe, static_cast<std::size_t>(stages)),
+                         table->rank_count());
+}
+
+}  // namespace trestle::train

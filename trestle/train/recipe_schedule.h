@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "trestle/recipe/recipe.h"
+#include "trestle/schedule/schedule.h"
+
+// The schedule of a recipe: a name of schedule::known_schedules(), or a table in a CSV file. All
+// functions throw UsageError for an unknown name, and what schedule::parse_csv() and validate()
+// throw for a file.
+namespace trestle::train {
+
+// The table, where 'schedule' names a file that ends in .csv.
+std::optional<schedule::Schedule> table_of(const recipe::Recipe& recipe);
+
+// The stages of a rank; those of the rank that has most in a table.
+int stages_per_rank(const recipe::Recipe& recipe);
+
+// The stages of a pipeline on `ranks` ranks or devices: those of a balance or a table, or
+// stages_per_rank() on each.
+std::size_t stage_count(const recipe::Recipe& recipe, std::size_t ranks);
+
+// [stage] its rank. Throws UsageError where the stages cannot be spread evenly.
+std::vector<int> ranks_of_stages(const recipe::Recipe& recipe, std::size_t stages);
+
+// The number of ranks or devices for these stages.
+std::size_t rank_count(const recipe::Recipe& recipe, std::size_t stages);
+
+// Whether it has I and W.
+bool splits_backward(const recipe::Recipe& recipe);
+
+// Whether all forwards come before the first backward, as a loss over the whole batch needs.
+bool all_forwards_first(const recipe::Recipe& recipe);
+
+// The compute actions. A table of another number of micro-batches becomes GPipe on its ranks, as in
+// a pipeline.
+schedule::Schedule compute_actions(const recipe::Recipe& recipe, int stages, int micro_batches);
+
+}  // namespace trestle::train
