@@ -77,6 +77,20 @@ TEST_F(SchedulesVerb, NamesMistakes) {
   EXPECT_THAT(refused({"schedules", "--devices", "virtual:2"}), HasSubstr("--devices"));
   EXPECT_THAT(refused({"schedules", "small.toml", "--ranks", "2"}), HasSubstr("--ranks"));
   EXPECT_THAT(refused({"schedules", "--out", "best.png"}), HasSubstr(".svg"));
+  EXPECT_THAT(refused({"schedules", "--out", "a.svg", "--save-csv", "a.svg"}),
+              HasSubstr("name one file"));
+  EXPECT_THAT(refused({"view", "--schedule", "zbv", "--out", "a.svg", "--save-csv", "a.svg"}),
+              HasSubstr("name one file"));
+  EXPECT_THAT(refused({"view", "--schedule", "zbv", "--stages", "4", "--stages-per-rank", "1"}),
+              HasSubstr("It has 2"));
+  EXPECT_THAT(refused({"plan", "small.toml", "--devices", "2", "--keep", "schedule=zbv"}),
+              HasSubstr("plans are not searched over schedule 'zbv'"));
+  EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "zbv",
+                       "--devices", "virtual:2", "--balance", "11,11"}),
+              AllOf(HasSubstr("2 devices of 2 stages"), HasSubstr("4 entries")));
+  EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "dualpipev",
+                       "--devices", "virtual:2", "--balance", "[]", "--micro-batches", "3"}),
+              HasSubstr("cannot have 3 micro-batches for 4 stages"));
   EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "auto"}),
               HasSubstr("trestle schedules RECIPE --save-csv"));
   EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "none.csv"}),

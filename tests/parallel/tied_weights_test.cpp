@@ -112,6 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
         TiedMesh{2, 2, 1, ShardLevel::None, "1f1b", {.max_norm = 0.3}},
         TiedMesh{2, 2, 1, ShardLevel::None, "zb_h1", {.max_norm = 0.3}},
         TiedMesh{2, 1, 2, ShardLevel::Gradients, "zb_h1", {.ties = Ties::Two, .max_norm = 0.3}},
+        TiedMesh{2, 1, 2, ShardLevel::Parameters, "zb_h1", {.max_norm = 0.3}},
         TiedMesh{3, 2, 1, ShardLevel::None, "gpipe", {.ties = Ties::Three, .adam = false}},
         TiedMesh{
             2, 1, 2, ShardLevel::OptimizerState, "gpipe", {.ties = Ties::Two, .max_norm = 0.3}},

@@ -30,7 +30,8 @@ struct InnerImpl : torch::nn::Module {
 TORCH_MODULE(Inner);
 
 TEST(NestedPipeline, DrawsSameNumbersWhenRecomputed) {
-  const auto run = [](std::vector<Device> outer, std::vector<Device> inner, Recompute recompute) {
+  const auto run = [](std::vector<Device> outer, std::vector<Device> inner, Recompute recompute,
+                      const std::string& schedule = "gpipe") {
     const support::WatchDog dog("a pipeline inside a layer");
     nn::Layers net;
     net.add("first", linear(1));
@@ -40,7 +41,9 @@ TEST(NestedPipeline, DrawsSameNumbersWhenRecomputed) {
     Pipeline pipeline(net, {.devices = std::move(outer),
                             .balance = {1, 2},
                             .micro_batches = micro_batches,
-                            .recompute = recompute});
+                            .schedule = schedule,
+                            .recompute = recompute,
+                            .plan = {.backward_order = BackwardOrder::Forward}});
     // The outer pipeline moved the layer to its own device, but the inner pipeline's layers belong
     // on others.
     for (int step = 0; step < 2; ++step) {
@@ -56,6 +59,11 @@ TEST(NestedPipeline, DrawsSameNumbersWhenRecomputed) {
   const std::vector<Device> one(2, virtual_devices(2)[1]);
   expect_equal(expected, run({virtual_devices(2)[0], one[0]}, one, Recompute::Never));
   expect_equal(expected, run({virtual_devices(2)[0], one[0]}, one, Recompute::Always));
+  // The inner pipeline's backward is a part of I, whose engine is asked for chosen gradients.
+  for (const std::string schedule : {"1f1b", "zb_h1", "zb_h2"}) {
+    expect_equal(expected, run(cpu, cpu, Recompute::Never, schedule));
+    expect_equal(expected, run({virtual_devices(2)[0], one[0]}, one, Recompute::Always, schedule));
+  }
 }
 
 }  // namespace

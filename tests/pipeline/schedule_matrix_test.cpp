@@ -156,7 +156,58 @@ TEST(ScheduleSizes, NameTheNearestLegalOnes) {
                        .micro_batches = 4,
                        .schedule = "zbv"}),
               AllOf(HasSubstr("4 stages, but 3 devices"), HasSubstr("one for each rank of 2")));
+  // One rank would run both stages, on two devices one after the other.
+  EXPECT_THAT(message({.devices = virtual_devices(2),
+                       .balance = {5, 5},
+                       .micro_batches = 4,
+                       .schedule = "zbv"}),
+              AllOf(HasSubstr("stages 0 and 1 of rank 0 are on virtual:0 and virtual:1"),
+                    HasSubstr("the balance has 4 stages")));
   EXPECT_THAT(message({.balance = {5, 5}, .stages_per_rank = -1}), HasSubstr("is negative"));
+}
+
+// Each stage's buffers are kept once for each F that is recomputed, and by none after its last R.
+TEST(SchedulePeaks, AreBoundsWithLargeBuffersOnSeveralStagesOfARank) {
+  struct BufferedImpl : torch::nn::Module {
+    BufferedImpl() {
+      weight = register_parameter("weight", torch::eye(8));
+      buffer = register_buffer("buffer", torch::zeros({50, 1024}));
+    }
+    at::Tensor forward(const at::Tensor& x) {
+      buffer.add_(1);
+      return x.mm(weight);
+    }
+    at::Tensor weight, buffer;
+  };
+  for (const std::string schedule : {"gpipe", "interleaved_1f1b", "zbv", "zb_h1"})
+    for (const Recompute mode : {Recompute::Never, Recompute::Always}) {
+      SCOPED_TRACE(text(schedule, ", recompute ", schedule::to_string(mode)));
+      const int stages = 2 * schedule::stages_per_rank(schedule, 0);
+      nn::Layers net;
+      for (int stage = 0; stage < stages; ++stage)
+        net.add(text("layer", stage), std::make_shared<BufferedImpl>());
+      const at::Tensor x = torch::ones({6, 8});
+      Pipeline pipeline(net, {.devices = virtual_devices(2),
+                              .balance = std::vector<int>(static_cast<std::size_t>(stages), 1),
+                              .micro_batches = 6,
+                              .schedule = schedule,
+                              .recompute = mode});
+      const auto predicted =
+          pipeline.predict(pipeline.profile({x}, x, nn::mean_squared_error())).device_peak_bytes;
+      pipeline.step(x, x, nn::mean_squared_error());
+      for (const at::Tensor& parameter : pipeline.parameters()) parameter.mutable_grad().reset();
+      const auto devices = virtual_devices(2);
+      for (const Device& device : devices) reset_peak_memory(device.torch);
+      pipeline.step(x, x, nn::mean_squared_error());
+      std::vector<Bytes> measured;
+      for (const Device& device : devices) measured.push_back(memory_usage(device.torch).peak);
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        EXPECT_LE(measured.at(rank), predicted.at(rank) + 4096) << "rank " << rank;
+        EXPECT_GE(static_cast<double>(measured.at(rank)),
+                  0.6 * static_cast<double>(predicted.at(rank)))
+            << "rank " << rank;
+      }
+    }
 }
 
 // The last batch of an epoch may be too small for the schedule's numbers.

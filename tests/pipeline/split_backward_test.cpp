@@ -35,12 +35,24 @@ struct CountedProduct : torch::autograd::Function<CountedProduct> {
   }
 };
 
+// Its backward changes the gradient that it receives in place.
+struct TripledInPlace : torch::autograd::Function<TripledInPlace> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
+    return x * 3;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list given) {
+    return {given[0].mul_(3)};
+  }
+};
+
 }  // namespace another_library
 
 namespace trestle::pipeline {
 namespace {
 
 using another_library::CountedProduct;
+using another_library::TripledInPlace;
 
 using torch::autograd::Edge;
 using Tensors = std::vector<at::Tensor>;
@@ -306,6 +318,36 @@ TEST(SplitBackward, RunsAnotherFunctionOnce) {
   EXPECT_EQ(runs, 8);  // two each, in two micro-batches, whole and split
   EXPECT_EQ(start(net).split.whole.size(), 2U);
   EXPECT_TRUE(start(module_case(torch::nn::Linear(6, 6), {4, 6})).split.whole.empty());
+}
+
+// The operators above pass the gradient on as it is, and W reads it later.
+TEST(SplitBackward, KeepsGradientsThatAreChangedInPlaceAfterwards) {
+  torch::manual_seed(1);
+  const at::Tensor weight = torch::randn({4, 6}).requires_grad_();
+  const at::Tensor row = torch::randn({6}).requires_grad_();
+  const at::Tensor matrix = torch::randn({6, 6}).requires_grad_();
+  const auto inputs = []() -> Tensors {
+    torch::manual_seed(3);
+    return {torch::randn({4, 6})};
+  };
+  expect_same({.parameters = {weight, row},
+               .forward = [=](const Tensors& x) -> Tensors {
+                 return {(TripledInPlace::apply(x[0]) + weight) - row};
+               },
+               .inputs = inputs});
+  expect_same({.parameters = {weight},
+               .forward = [=](const Tensors& x) -> Tensors {
+                 at::Tensor h = x[0] * 2;
+                 h.register_hook([](const at::Tensor& gradient) { return gradient.mul_(0.5); });
+                 return {h + weight};
+               },
+               .inputs = inputs});
+  // One gradient for two branches.
+  expect_same({.parameters = {matrix},
+               .forward = [=](const Tensors& x) -> Tensors {
+                 return {at::linear(x[0], matrix) + TripledInPlace::apply(x[0].tanh())};
+               },
+               .inputs = inputs});
 }
 
 // A checkpointed function runs in the forward, and once for I and W together.

@@ -264,6 +264,8 @@ void check_schedules(const Verb& verb, const SchedulesArguments& arguments) {
     refuse_without_effect(verb, {"--ranks", "--costs", "--activations", "--weights", "--message"},
                           "with a recipe, whose layers are measured");
   }
+  if (!arguments.out.empty() && arguments.out == arguments.save_csv)
+    throw UsageError(text("--out and --save-csv name one file, ", arguments.out));
   for (const auto& [file, flag] :
        {std::pair(arguments.out, "--out"), {arguments.save_csv, "--save-csv"}}) {
     if (file.empty()) continue;

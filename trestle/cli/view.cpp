@@ -19,6 +19,7 @@
 #include "trestle/schedule/lower.h"
 #include "trestle/schedule/validate.h"
 #include "trestle/simulate/simulate.h"
+#include "trestle/train/recipe_schedule.h"
 #include "trestle/train/run_folder/result_files.h"
 #include "trestle/train/run_folder/run_folder.h"
 #include "trestle/view/chrome_trace.h"
@@ -81,22 +82,15 @@ simulate::Costs parse_costs(const std::string& words, int stages) {
 }
 
 int stages_per_rank(const ViewArguments& arguments) {
-  if (arguments.stages_per_rank > 0) return arguments.stages_per_rank;
-  const auto& info = choose("schedule", arguments.schedule, schedule::known_schedules());
-  return std::max(1, info.stages_per_rank);
+  choose("schedule", arguments.schedule, schedule::known_schedules());
+  return schedule::stages_per_rank(arguments.schedule, arguments.stages_per_rank);
 }
 
 std::vector<schedule::Timeline> simulated(const ViewArguments& arguments,
                                           std::vector<std::string>& written) {
   schedule::Schedule table;
   if (!arguments.csv.empty()) {
-    table = schedule::parse_csv(read_text_file(arguments.csv), arguments.csv);
-    try {
-      schedule::validate(table);
-    } catch (Error& error) {
-      error.add_context("in " + arguments.csv);
-      throw;
-    }
+    table = train::read_table(arguments.csv);
   } else {
     schedule::GenerateOptions options;
     options.stages = arguments.stages;
@@ -201,6 +195,8 @@ void check_view(const Verb& verb, const ViewArguments& arguments) {
   need_folder_for(arguments.out, "--out");
   if (!arguments.out.empty()) check_ending(arguments.out);
   need_folder_for(arguments.save_csv, "--save-csv");
+  if (!arguments.out.empty() && arguments.out == arguments.save_csv)
+    throw UsageError(text("--out and --save-csv name one file, ", arguments.out));
   for (const auto& [file, flag] :
        {std::pair(arguments.out, "--out"), {arguments.save_csv, "--save-csv"}})
     if (!file.empty()) train::refuse_replacing({file}, arguments.overwrite, flag);
@@ -259,7 +255,7 @@ void add_view(Verb app, const RunOptions& options) {
   verb.add_number(
           "--stages-per-rank", {1, std::numeric_limits<int>::max()},
           [arguments](std::int64_t n) { arguments->stages_per_rank = static_cast<int>(n); },
-          "Number of stages on each rank (default what the schedule needs, or 1)")
+          "Number of stages on each rank (default what the schedule needs, or 2 if it takes any)")
       .type("V");
   count("--micro-batches", &ViewArguments::micro_batches, "M", "Number of micro-batches");
   verb.add("--backward-order", arguments->backward_order,

@@ -231,7 +231,8 @@ void refuse_whole_batch(const Loss& loss, std::string_view schedule) {
   throw UsageError(
       text("loss '", loss.name, "' needs the outputs of the whole batch, but schedule '", schedule,
            "' starts a backward before the last forward"),
-      {.hint = "Use schedule 'gpipe', or a loss that is defined for each micro-batch (for dice: "
+      {.hint = "Use schedule 'gpipe' (or 'looped_bfs', with several stages on a rank), or a loss "
+               "that is defined for each micro-batch (for dice: "
                "'dice_per_micro_batch', another loss)."});
 }
 

@@ -121,6 +121,26 @@ void check_devices(const PipelineOptions& options, int stages, Mistakes& mistake
                           "or one for all"));
 }
 
+// A rank is one thread: its stages cannot work on two devices at the same time.
+void check_devices_of_ranks(const PipelineOptions& options, int stages, Mistakes& mistakes) {
+  const int each = stages_per_rank(options);
+  if (each == 1 || options.group.valid() || stages % each != 0 ||
+      static_cast<int>(options.devices.size()) != stages)
+    return;
+  const std::vector<int> ranks = ranks_of_stages(options);
+  for (int stage = 0; stage < stages; ++stage) {
+    const auto first = std::find(ranks.begin(), ranks.end(), ranks[stage]) - ranks.begin();
+    const Device &one = options.devices[first], &other = options.devices[stage];
+    if (one.torch == other.torch) continue;
+    mistakes.push_back(text("schedule '", options.schedule, "' has ", each,
+                            " stages on each rank, but stages ", first, " and ", stage, " of rank ",
+                            ranks[stage], " are on ", device_name(one.torch), " and ",
+                            device_name(other.torch), "; for a rank on each of the ", stages,
+                            " devices the balance has ", each * stages, " stages"));
+    return;
+  }
+}
+
 void check_placement(const PipelineOptions& options, Mistakes& mistakes) {
   if (options.stages_per_rank < 0)
     mistakes.push_back(text("stages_per_rank = ", options.stages_per_rank,
@@ -131,6 +151,7 @@ void check_placement(const PipelineOptions& options, Mistakes& mistakes) {
   if (options.plan.table || options.stages_per_rank < 0 || !is_known(options.schedule)) return;
   try {
     ranks_of_stages(options);
+    check_devices_of_ranks(options, stage_count(options), mistakes);
   } catch (const UsageError& error) {
     mistakes.emplace_back(error.what());
   }

@@ -26,18 +26,21 @@ constexpr int most_micro_batches = 1 << 20;
 void check_stages_per_rank(const generators::Generator& generator, const GenerateOptions& options) {
   const int given = options.stages_per_rank, needed = generator.stages_per_rank;
   if (needed != 0 && given != needed)
-    throw UsageError(
-        text("schedule '", generator.name, "' cannot have ", given, " stages per rank"),
-        {.hint = text("It has ", needed, ".")});
+    throw UsageError(text("schedule '", generator.name, "' cannot have ", given,
+                          given == 1 ? " stage" : " stages", " per rank"),
+                     {.hint = text("It has ", needed, "; leave stages_per_rank out.")});
   if (given >= 1 && options.stages % given == 0) return;
   if (given < 1)
     throw UsageError(
         text("schedule '", generator.name, "' cannot have ", given, " stages per rank"));
   const int below = options.stages / given * given;
-  throw UsageError(text("schedule '", generator.name, "' cannot have ", options.stages, " stages, ",
-                        given, " on each rank"),
-                   {.hint = text("Give ", below > 0 ? text(below, " or ") : std::string(),
-                                 below + given, " stages.")});
+  const bool has_above = below <= most_stages - given;
+  throw UsageError(
+      text("schedule '", generator.name, "' cannot have ", options.stages, " stages, ", given,
+           " on each rank"),
+      {.hint = text("Give ", below > 0 ? text(below) : "", below > 0 && has_above ? " or " : "",
+                    has_above ? text(below + given) : "",
+                    below > 0 || has_above ? " stages." : "fewer on each rank.")});
 }
 
 void check_sizes(std::string_view name, const GenerateOptions& options) {

@@ -21,9 +21,10 @@ void check_rounds(const GenerateOptions& options, int ranks) {
   int below = given, above = given;
   while (!is_legal(below, ranks)) --below;
   while (!is_legal(above, ranks)) ++above;
-  throw UsageError(text(given, " micro-batches on ", ranks, " ranks make ", given / ranks,
-                        " rounds that differ, ", options.stages_per_rank, " stages on each rank"),
-                   {.hint = text("Give ", below, " or ", above, " micro-batches.")});
+  throw UsageError(
+      text("an interleaved schedule: ", given, " micro-batches on ", ranks, " ranks make ",
+           given / ranks, " rounds that differ, ", options.stages_per_rank, " stages on each rank"),
+      {.hint = text("Give ", below, " or ", above, " micro-batches.")});
 }
 
 class InterleavedRow {

@@ -9,6 +9,7 @@
 #include "trestle/plan/fit.h"
 #include "trestle/train/layer_costs.h"
 #include "trestle/train/layers_on_paper.h"
+#include "trestle/train/recipe_schedule.h"
 #include "trestle/train/run_folder/environment.h"
 #include "trestle/train/setup.h"
 
@@ -57,11 +58,11 @@ std::vector<int> cut_of(const recipe::Recipe& recipe, const LayerCosts& costs) {
   }
 }
 
-bool each_on_its_own(const std::vector<Device>& devices, std::size_t stages) {
+bool each_on_its_own(const std::vector<Device>& devices, std::size_t ranks) {
   std::set<int> numbers;
   for (const Device& device : devices)
     if (device.torch.is_privateuseone()) numbers.insert(device.torch.index());
-  return numbers.size() == stages;
+  return numbers.size() == ranks;
 }
 
 std::string suggestion(const recipe::Recipe& recipe, const LayerCosts& costs,
@@ -113,7 +114,8 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   plan.balance = balance;
   plan.micro_batches = pieces;
   plan.core_lending = core_lending(
-      recipe, each_on_its_own(devices, balance.size()) ? Lending::Possible : Lending::Impossible);
+      recipe, each_on_its_own(devices, rank_count(recipe, balance.size())) ? Lending::Possible
+                                                                           : Lending::Impossible);
   bool fits = true;
   for (std::size_t s = 0; s < balance.size(); ++s) {
     const auto on = static_cast<std::size_t>(cut.costs.device_of_stage[s]);

@@ -25,6 +25,19 @@ const schedule::ScheduleInfo& known(const recipe::Recipe& recipe) {
 
 }  // namespace
 
+schedule::Schedule read_table(const std::filesystem::path& file) {
+  try {
+    schedule::Schedule table = schedule::parse_csv(read_text_file(file), file.string());
+    schedule::validate(table);
+    return table;
+  } catch (const FormatError& error) {  // a wrong value of a flag or a recipe
+    throw UsageError(error.what());
+  } catch (Error& error) {
+    error.add_context("in " + file.string());
+    throw;
+  }
+}
+
 std::optional<schedule::Schedule> table_of(const recipe::Recipe& recipe) {
   const std::filesystem::path file = recipe.pipeline.schedule;
   if (file.extension() != ".csv") return std::nullopt;
@@ -33,13 +46,7 @@ std::optional<schedule::Schedule> table_of(const recipe::Recipe& recipe) {
         text("'schedule' in [pipeline]: there is no file ", file.string()),
         {.hint = "Write one with trestle schedules RECIPE --save-csv FILE.csv, or give "
                  "the name of a schedule."});
-  schedule::Schedule table = schedule::parse_csv(read_text_file(file), file.string());
-  try {
-    schedule::validate(table);
-  } catch (Error& error) {
-    error.add_context("in " + file.string());
-    throw;
-  }
+  schedule::Schedule table = read_table(file);
   if (recipe.pipeline.stages_per_rank > 0)
     throw UsageError(text("'stages_per_rank' in [pipeline] has no effect beside the table ",
                           file.string(), ", which has a rank for each stage"),

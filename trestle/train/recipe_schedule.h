@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <optional>
 #include <vector>
 
@@ -8,9 +9,12 @@
 #include "trestle/schedule/schedule.h"
 
 // The schedule of a recipe: a name of schedule::known_schedules(), or a table in a CSV file. All
-// functions throw UsageError for an unknown name, and what schedule::parse_csv() and validate()
-// throw for a file.
+// functions throw UsageError for an unknown name or a wrong file.
 namespace trestle::train {
+
+// A table in PyTorch's spelling. Throws UsageError with the file, the cell and the rule for one that
+// is not a table, or that validate() refuses.
+schedule::Schedule read_table(const std::filesystem::path& file);
 
 // The table, where 'schedule' names a file that ends in .csv.
 std::optional<schedule::Schedule> table_of(const recipe::Recipe& recipe);

@@ -244,11 +244,10 @@ void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char
                           counted(static_cast<std::int64_t>(devices), what),
                           plural(static_cast<std::int64_t>(devices), " is", " are"), " given"));
   if (stages == 0) return;
-  const bool one_each = std::string_view(what) == "device" && devices == stages;
   if (devices == 1 || table) return (void)ranks_of_stages(recipe, stages);
   const int each = stages_per_rank(recipe);
   const std::size_t needed = devices * static_cast<std::size_t>(each);
-  if (one_each || needed == stages) return;
+  if (needed == stages) return;
   const auto given = static_cast<std::int64_t>(stages), wanted = static_cast<std::int64_t>(devices);
   throw UsageError(
       text("'balance' in [pipeline] has ", counted(given, "stage"), ", and ", counted(wanted, what),
@@ -257,6 +256,18 @@ void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char
       {.hint = text("Leave 'balance' out (--balance \"[]\") to have the model cut for ",
                     counted(wanted, what), " by measured times, or give one of ",
                     counted(static_cast<std::int64_t>(needed), "entry", "entries"), ".")});
+}
+
+// A pipeline would run GPipe where the schedule does not take the batch's micro-batches.
+void check_schedule_sizes(const recipe::Recipe& recipe, std::size_t places) {
+  (void)compute_actions(recipe, static_cast<int>(stage_count(recipe, places)),
+                        micro_batches_of(recipe));
+  const auto table = table_of(recipe);
+  if (!table || table->micro_batches == micro_batches_of(recipe)) return;
+  throw UsageError(text(recipe.pipeline.schedule, " is a table of ", table->micro_batches,
+                        " micro-batches, and a batch has ", micro_batches_of(recipe)),
+                   {.hint = text("Set micro_batches = ", table->micro_batches,
+                                 " in [pipeline], or make another table.")});
 }
 
 std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
@@ -269,6 +280,7 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
   const std::size_t places =
       parts.group.valid() ? static_cast<std::size_t>(parts.group.size()) : devices.size();
   check_recompute(recipe, stage_count(recipe, places));
+  if (parts.optimizer) check_schedule_sizes(recipe, places);
   PipelineOptions options;
   options.group = parts.group;
   options.replicas = std::move(parts.replicas);

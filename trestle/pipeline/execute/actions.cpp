@@ -115,7 +115,9 @@ std::vector<StageValue> forward_counted(const MiniBatchState& state, const Stage
   if (own.batch_norms) watch.emplace(*own.batch_norms);
   auto outputs = stage.forward(pass, mode, own.buffers, state.key(micro_batch));
   watch.reset();
-  if (++own.forwards == state.micro_batches() && own.batch_norms) own.batch_norms->commit();
+  if (++own.forwards < state.micro_batches()) return outputs;
+  if (own.batch_norms) own.batch_norms->commit();
+  own.buffers = {};  // those that an R needs are in its snapshot
   return outputs;
 }
 
@@ -163,13 +165,8 @@ void accumulate_gradients(MiniBatchState& state, int stage, const Accumulate& ac
   if (state.inputs.hooks) state.inputs.hooks->after_backward(stage);
 }
 
-// Whether I is the whole backward, and W nothing.
-bool is_whole_in_input_grad(const MiniBatchState& state) {
-  return state.inputs.hooks && !state.inputs.hooks->can_split_backward();
-}
-
 void run_weight_gradients(MiniBatchState& state, const Action& action) {
-  if (is_whole_in_input_grad(state)) return;
+  if (state.whole_in_input_grad()) return;
   accumulate_gradients(state, action.stage, [&] {
     state.stages[action.stage].accumulate_weights(state.at(action.stage, action.micro_batch).pass);
   });
@@ -182,7 +179,7 @@ void run_backward(MiniBatchState& state, const Action& action) {
   MicroBatchState& own = state.at(action.stage, m);
   move_within_rank(state, state.routes.out_of(action.stage), m, Way::Gradient, receive);
   nn::Values gradients;
-  if (action.kind == Kind::InputGrad && !is_whole_in_input_grad(state)) {
+  if (action.kind == Kind::InputGrad && !state.whole_in_input_grad()) {
     gradients = run_stage_backward(state, stage, BackwardPart::Inputs, own, m);
   } else {
     accumulate_gradients(state, action.stage, [&] {

@@ -4,6 +4,7 @@
 #include <c10/util/thread_name.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -48,7 +49,7 @@ struct CatchBackward : torch::autograd::Node {
   variable_list apply(variable_list&& gradients) override {
     // Refuses before it overwrites or runs anything.
     const auto* only = torch::autograd::get_current_graph_task_exec_info();
-    if (only != nullptr && !only->empty()) {
+    if (only != nullptr && !only->empty() && !is_in_input_grad()) {
       refuse_backward(
           "grad() or backward() with chosen inputs through pipeline.forward(): the pipeline always "
           "accumulates into the "
@@ -71,6 +72,13 @@ struct CatchBackward : torch::autograd::Node {
     return {at::zeros({})};
   }
   std::string name() const override { return "PipelineCatchBackward"; }
+
+ private:
+  // Inside of another pipeline's I, which has replaced the leaf behind the second node.
+  bool is_in_input_grad() const {
+    const auto& leaf = next_edge(0).function->next_edges().back().function;
+    return dynamic_cast<const torch::autograd::AccumulateGrad*>(leaf.get()) == nullptr;
+  }
 };
 
 struct DriveBackward : torch::autograd::Node {

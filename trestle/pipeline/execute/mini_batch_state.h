@@ -131,6 +131,8 @@ struct MiniBatchState {
     return stage_states[stage].micro_batches.at(micro_batch);
   }
   StageState& last() { return stage_states.back(); }
+  // Whether I is the whole backward, and W nothing.
+  bool whole_in_input_grad() const { return inputs.hooks && !inputs.hooks->can_split_backward(); }
   nn::RunKey key(int micro_batch) const;
 };
 

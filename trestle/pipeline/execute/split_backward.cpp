@@ -30,28 +30,96 @@ struct WeightGradientBackward : Node {
   std::string name() const override { return "WeightGradientBackward"; }
 };
 
-// Keeps the gradients that arrive at an operator, for its second run in W.
+// The holders of the gradients of the outputs, before I.
+class Holders {
+ public:
+  explicit Holders(const std::vector<at::Tensor>& gradients) {
+    for (const at::Tensor& gradient : gradients)
+      if (gradient.defined()) before_[gradient.unsafeGetTensorImpl()] = count(gradient);
+  }
+  // Whether a gradient that has arrived at an operator, and is kept, is held for another one too.
+  bool has_others(const at::Tensor& gradient) const {
+    constexpr std::size_t engine_and_kept = 2;
+    const auto now = count(gradient);
+    const auto found = before_.find(gradient.unsafeGetTensorImpl());
+    if (found == before_.end()) return now.tensor > engine_and_kept || now.storage > 1;
+    // The engine's first node holds it too.
+    return now.tensor > found->second.tensor + engine_and_kept + 1 ||
+           now.storage > found->second.storage;
+  }
+
+ private:
+  struct Count {
+    std::size_t tensor = 0, storage = 0;
+  };
+  static Count count(const at::Tensor& gradient) {
+    return {.tensor = gradient.use_count(),
+            .storage = gradient.has_storage() ? gradient.storage().use_count() : 0};
+  }
+
+  std::unordered_map<const c10::TensorImpl*, Count> before_;
+};
+
+// Keeps the gradients that arrive at an operator, for its second run in W. One that another branch
+// has too is copied: that branch may change it in place.
 struct KeepGradients final : torch::autograd::FunctionPreHook {
-  explicit KeepGradients(std::shared_ptr<variable_list> kept) : kept_(std::move(kept)) {}
+  KeepGradients(std::shared_ptr<variable_list> kept, const Holders& holders)
+      : kept_(std::move(kept)), holders_(holders) {}
   variable_list operator()(const variable_list& gradients) override {
     *kept_ = gradients;
+    for (at::Tensor& gradient : *kept_)
+      if (gradient.defined() && holders_.has_others(gradient)) gradient = gradient.clone();
     return gradients;
+  }
+
+ private:
+  std::shared_ptr<variable_list> kept_;
+  const Holders& holders_;
+};
+
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  return a.defined() && b.defined() && a.has_storage() && b.has_storage() && a.is_alias_of(b);
+}
+
+// Whoever gets a gradient that an operator passes on may change it in place before W reads it. So
+// W's gradients get memory of their own where an operator passes its gradient on as it is.
+struct OwnKeptGradients final : torch::autograd::FunctionPostHook {
+  explicit OwnKeptGradients(std::shared_ptr<variable_list> kept) : kept_(std::move(kept)) {}
+  variable_list operator()(const variable_list& outputs, const variable_list&) override {
+    for (at::Tensor& gradient : *kept_)
+      if (std::any_of(outputs.begin(), outputs.end(),
+                      [&](const at::Tensor& output) { return share_memory(output, gradient); }))
+        gradient = gradient.clone();
+    return outputs;
   }
 
  private:
   std::shared_ptr<variable_list> kept_;
 };
 
-// Frees what an operator has saved, once it has run in I.
+// After an operator has run in I: gives its weight gradients memory of their own, and frees what
+// the operator has saved.
 struct Release final : torch::autograd::FunctionPostHook {
-  explicit Release(Node& node) : node_(node) {}
-  variable_list operator()(const variable_list& outputs, const variable_list&) override {
+  Release(Node& node, std::vector<std::size_t> weights)
+      : node_(node), weights_(std::move(weights)) {}
+  variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
     node_.release_variables();
-    return outputs;
+    variable_list owned = outputs;
+    for (const std::size_t weight : weights_) {
+      at::Tensor& gradient = owned.at(weight);
+      bool shared = std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
+        return share_memory(input, gradient);
+      });
+      for (std::size_t i = 0; i < owned.size(); ++i)
+        shared = shared || (i != weight && share_memory(owned[i], gradient));
+      if (shared) gradient = gradient.clone();
+    }
+    return owned;
   }
 
  private:
   Node& node_;
+  const std::vector<std::size_t> weights_;
 };
 
 // Says to what an operator leads in the graph.
@@ -165,7 +233,10 @@ class Cutter {
  public:
   Cutter(const GradientRoots& outputs, const std::vector<Edge>& inputs,
          const std::vector<recompute::NodeRange>& recomputed)
-      : outputs_(outputs), recomputed_(recomputed), graph_(outputs.edges, inputs) {
+      : outputs_(outputs),
+        holders_(outputs.gradients),
+        recomputed_(recomputed),
+        graph_(outputs.edges, inputs) {
     for (const Edge& input : inputs) {
       if (input.function) asked_.push_back(input);
     }
@@ -224,13 +295,14 @@ class Cutter {
           caught_.push_back(replace_edge(*node, i, asked_.back()));
         }
       }
-      node->add_post_hook(std::make_unique<Release>(*node));
+      node->add_post_hook(std::make_unique<Release>(*node, std::move(weights)));
     }
   }
 
   void share(Node& node) {
     auto kept = std::make_shared<variable_list>();
-    node.add_pre_hook(std::make_unique<KeepGradients>(kept));
+    node.add_pre_hook(std::make_unique<KeepGradients>(kept, holders_));
+    node.add_post_hook(std::make_unique<OwnKeptGradients>(kept));
     shared_.push_back({Edge(node.getptr(), 0), std::move(kept)});
   }
 
@@ -259,6 +331,7 @@ class Cutter {
   }
 
   const GradientRoots& outputs_;
+  const Holders holders_;
   const std::vector<recompute::NodeRange>& recomputed_;
   Graph graph_;
   std::vector<Edge> asked_;  // the inputs, and then the edges that catch weight gradients

@@ -25,13 +25,13 @@ int tie_of(const Cut& cut, const Action& action) {
 // The places of one rank's row to which messages of ties are added.
 class TiePlaces {
  public:
-  explicit TiePlaces(const std::vector<Action>& row) {
+  // `last_kind`: what accumulates a split backward's gradients, I or W.
+  TiePlaces(const std::vector<Action>& row, Kind last_kind) {
     for (std::size_t i = 0; i < row.size(); ++i) {
       const int stage = row[i].stage;
       if (row[i].kind == Kind::Unshard) unshard_.try_emplace(stage, i + 1);
       if (row[i].kind == Kind::Forward) first_forward_.try_emplace(stage, i);
-      if (row[i].kind == Kind::Backward || row[i].kind == Kind::WeightGrad)
-        last_backward_[stage] = i;
+      if (row[i].kind == Kind::Backward || row[i].kind == last_kind) last_backward_[stage] = i;
       if (row[i].kind == Kind::Norm) end_ = i;
     }
     if (end_ == none) end_ = row.size();
@@ -84,7 +84,7 @@ std::vector<Action> with_ties(const MiniBatchState& state, int rank, Phase phase
                               const std::vector<Action>& row) {
   const Cut& cut = state.cut;
   if (cut.ties.empty()) return row;
-  const TiePlaces places(row);
+  const TiePlaces places(row, state.whole_in_input_grad() ? Kind::InputGrad : Kind::WeightGrad);
   std::multimap<std::size_t, Action> added;  // equal places: in the order of insertion
   for (std::size_t i = 0; i < cut.ties.size(); ++i) {
     const schedule::Route& tie = cut.ties[i].route;

@@ -120,9 +120,11 @@ void measure_recompute(const ProfiledStage& profiled, simulate::StageCost& cost)
   cost.recompute_excess = std::max<Bytes>(0, current(stage) - before - cost.saved);
   cost.transient_recompute = std::max<Bytes>(0, most - before - cost.saved - cost.recompute_excess);
   nn::Values input_gradients;
-  cost.transient_backward =
-      std::max(cost.transient_backward,
-               measure_backward(profiled, pass, BackwardPart::Whole, &input_gradients));
+  const Bytes backward = measure_backward(profiled, pass, BackwardPart::Whole, &input_gradients);
+  // The backward puts the buffers of R in place, and keeps those of now.
+  const Bytes buffers = bytes_of(stage.buffers());
+  cost.recompute_excess += buffers;
+  cost.transient_backward = std::max(cost.transient_backward, backward - buffers);
 }
 
 // Runs one F, its I and its W. Counts what is left between I and W.

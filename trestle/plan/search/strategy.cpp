@@ -13,6 +13,17 @@
 namespace trestle::plan {
 namespace {
 
+void check_schedule(const std::string& name) {
+  choose("schedule", name, schedule::known_schedules());
+  std::vector<std::string> names;
+  for (const auto& one : schedule::schedules_of_plans()) names.push_back(one.name);
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    throw UsageError(text("plans are not searched over schedule '", name,
+                          "': they have one stage on a rank, and whole backwards"),
+                     {.hint = text("Keep one of ", join(names, ", "),
+                                   ". `trestle schedules` compares all schedules.")});
+}
+
 struct NamedRecompute {
   std::string_view name;
   BlockRecompute recompute;
@@ -92,7 +103,7 @@ void set_kept(Kept* kept, const std::string& key, const std::string& value) {
   }
   if (key == "recompute") kept->recompute = parse_block_recompute(value);
   if (key == "schedule") {
-    choose("schedule", value, schedule::schedules_of_plans());
+    check_schedule(value);
     kept->schedule = value;
   }
   if (key == "precision") {
@@ -174,7 +185,7 @@ void check(const Kept& kept) {
   for (const NumberKey& key : number_keys())
     if (const auto& number = kept.*key.member) number_of_key(key.name, text(*number), key.least);
   if (kept.level) check_level(*kept.level);
-  if (kept.schedule) choose("schedule", *kept.schedule, schedule::schedules_of_plans());
+  if (kept.schedule) check_schedule(*kept.schedule);
 }
 
 bool describes_run(const Kept& kept) {
