@@ -17,6 +17,7 @@
 #include "trestle/models/unet.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/plan/balance.h"
+#include "trestle/schedule/generate.h"
 #include "trestle/simulate/simulate.h"
 
 namespace {
@@ -85,14 +86,16 @@ nlohmann::json time_steps(Pipeline& pipeline, const Arguments& arguments, bool f
 }
 
 nlohmann::json train(const Arguments& arguments, const World* world) {
+  const int stages = arguments.count * schedule::stages_per_rank(arguments.schedule, 0);
+  const int last_rank =
+      schedule::ranks_of_stages(arguments.schedule, stages, stages / arguments.count).back();
   const bool first = world == nullptr || world->rank() == 0;
-  const bool last = world == nullptr || world->rank() + 1 == world->size();
+  const bool last = world == nullptr || world->rank() == last_rank;
   const bool unet = arguments.what == "unet";
   const nn::Layers net = unet ? models::unet({.width = arguments.width / 64}) : mlp(arguments);
-  PipelineOptions options{
-      .balance = plan::balance(std::vector<double>(net.size(), 1.0), arguments.count),
-      .micro_batches = arguments.micro_batches,
-      .schedule = arguments.schedule};
+  PipelineOptions options{.balance = plan::balance(std::vector<double>(net.size(), 1.0), stages),
+                          .micro_batches = arguments.micro_batches,
+                          .schedule = arguments.schedule};
   if (world != nullptr) options.group = world->group();
   Pipeline pipeline(net, options);
   at::Tensor input, target;
@@ -183,7 +186,7 @@ int main(int argc, char** argv) {
   app.add_option("--what", arguments.what, "mlp, unet, messages or idle");
   app.add_option("--on", arguments.ranks, "local, threads or processes");
   app.add_option("--ranks", arguments.count, "Number of ranks");
-  app.add_option("--schedule", arguments.schedule, "gpipe or 1f1b");
+  app.add_option("--schedule", arguments.schedule, "A schedule's name");
   app.add_option("--micro-batches", arguments.micro_batches, "Number of micro-batches");
   app.add_option("--steps", arguments.steps, "Measured steps");
   app.add_option("--width", arguments.width, "Features of the mlp");

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Steps of an MLP on torch.distributed.pipelining, one stage per process, over Gloo, started by torchrun.
+"""Steps of an MLP on torch.distributed.pipelining, one or two stages per process, over Gloo, started by torchrun.
 
 Prints "first step" when the first is over, and on rank 0 a line of JSON: {"step_seconds": [...], "per_step": {...}}, the
 second with the sum over all ranks of what getrusage() counts.
@@ -11,8 +11,13 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import (PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B,
+                                          ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble)
 
+# (class, stages of a rank, whether they form a V); ZB-H1 is the interleaved zero bubble of one stage.
+SCHEDULES = {"gpipe": (ScheduleGPipe, 1, False), "1f1b": (Schedule1F1B, 1, False),
+             "interleaved_1f1b": (ScheduleInterleaved1F1B, 2, False),
+             "zb_h1": (ScheduleInterleavedZeroBubble, 1, False), "zbv": (ScheduleZBVZeroBubble, 2, True)}
 
 USAGE = {"waits": "ru_nvcsw", "preemptions": "ru_nivcsw", "page_faults": "ru_minflt", "system_seconds": "ru_stime",
          "user_seconds": "ru_utime"}
@@ -36,13 +41,20 @@ def main():
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(1)
-    own = range(arguments.layers)[rank * arguments.layers // size:(rank + 1) * arguments.layers // size]
-    net = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(arguments.width, arguments.width), torch.nn.ReLU())
-                                for _ in own])
-    stage = PipelineStage(net, rank, size, torch.device("cpu"))
-    make = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[arguments.schedule]
-    schedule = make(stage, arguments.micro_batches, loss_fn=torch.nn.functional.mse_loss)
-    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    make, each, is_v = SCHEDULES[arguments.schedule]
+    count = size * each
+    numbers = [rank + i * size for i in range(each)] if not is_v else [rank, count - 1 - rank]
+    nets, stages = torch.nn.ModuleList(), []
+    for number in numbers:
+        own = range(arguments.layers)[number * arguments.layers // count:(number + 1) * arguments.layers // count]
+        nets.append(torch.nn.Sequential(*[
+            torch.nn.Sequential(torch.nn.Linear(arguments.width, arguments.width), torch.nn.ReLU()) for _ in own]))
+        stages.append(PipelineStage(nets[-1], number, count, torch.device("cpu")))
+    several = make not in (ScheduleGPipe, Schedule1F1B)
+    schedule = make(stages if several else stages[0], arguments.micro_batches,
+                    loss_fn=torch.nn.functional.mse_loss)
+    first, last = 0 in numbers, count - 1 in numbers
+    optimizer = torch.optim.SGD(nets.parameters(), 0.01)
     inputs = torch.randn(arguments.batch, arguments.width)
     target = torch.randn(arguments.batch, arguments.width)
     times = []
@@ -50,12 +62,8 @@ def main():
         dist.barrier()
         begin = time.perf_counter()
         optimizer.zero_grad()
-        if rank == 0:
-            schedule.step(inputs)
-        elif rank == size - 1:
-            schedule.step(target=target, losses=[])
-        else:
-            schedule.step()
+        ends = {"target": target, "losses": []} if last else {}
+        schedule.step(*([inputs] if first else []), **ends)
         optimizer.step()
         dist.barrier()
         if step > 0:

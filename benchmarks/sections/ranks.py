@@ -1,7 +1,7 @@
 """(ranks): pipelines over processes and thread ranks."""
 from measuring import alternate, best, middle, run, say, seconds_until
 
-PLANS = ((2, "gpipe"), (2, "1f1b"), (4, "gpipe"), (4, "1f1b"))
+PLANS = ((2, "gpipe"), (2, "1f1b"), (4, "gpipe"), (4, "1f1b"), (4, "interleaved_1f1b"), (4, "zb_h1"), (4, "zbv"))
 
 
 def launched(bench, ranks, *flags):

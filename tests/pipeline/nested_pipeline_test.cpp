@@ -59,7 +59,7 @@ TEST(NestedPipeline, DrawsSameNumbersWhenRecomputed) {
   const std::vector<Device> one(2, virtual_devices(2)[1]);
   expect_equal(expected, run({virtual_devices(2)[0], one[0]}, one, Recompute::Never));
   expect_equal(expected, run({virtual_devices(2)[0], one[0]}, one, Recompute::Always));
-  // The inner pipeline's backward is a part of I, whose engine is asked for chosen gradients.
+  // The inner pipeline's backward is a part of I, whose engine computes chosen gradients.
   for (const std::string schedule : {"1f1b", "zb_h1", "zb_h2"}) {
     expect_equal(expected, run(cpu, cpu, Recompute::Never, schedule));
     expect_equal(expected, run({virtual_devices(2)[0], one[0]}, one, Recompute::Always, schedule));

@@ -24,6 +24,7 @@
 #include "trestle/train/progress/progress.h"
 #include "trestle/train/run_folder/result_files.h"
 #include "trestle/train/schedule_search.h"
+#include "trestle/view/page/schedule_page.h"
 #include "trestle/view/svg.h"
 
 // "trestle schedules": every schedule for these ranks and micro-batches, and the best one.
@@ -272,8 +273,10 @@ void check_schedules(const Verb& verb, const SchedulesArguments& arguments) {
     need_folder_for(file, flag);
     train::refuse_replacing({file}, arguments.overwrite, flag);
   }
-  if (!arguments.out.empty() && std::filesystem::path(arguments.out).extension() != ".svg")
-    throw UsageError(text("--out ", arguments.out, ": the picture's name must end in .svg"));
+  const std::filesystem::path ending = std::filesystem::path(arguments.out).extension();
+  if (!arguments.out.empty() && ending != ".svg" && ending != ".html")
+    throw UsageError(
+        text("--out ", arguments.out, ": the picture's name must end in .svg or .html"));
 }
 
 int perform_schedules(const Verb& verb, const SchedulesArguments& arguments,
@@ -285,12 +288,13 @@ int perform_schedules(const Verb& verb, const SchedulesArguments& arguments,
   const Bytes memory = bytes_of(arguments.memory);
   std::vector<std::string> written;
   if (!arguments.out.empty()) {
-    write_file(
-        arguments.out,
-        view::to_svg(
-            panels_of(answer, memory),
-            {.title = text("The fastest schedules of ", answer.fixed[0].timeline.rank_count,
-                           " ranks, ", answer.fixed[0].table.micro_batches, " micro-batches")}));
+    const std::string title =
+        text("The fastest schedules of ", answer.fixed[0].timeline.rank_count, " ranks, ",
+             answer.fixed[0].table.micro_batches, " micro-batches");
+    const auto panels = panels_of(answer, memory);
+    write_file(arguments.out, std::filesystem::path(arguments.out).extension() == ".html"
+                                  ? view::schedule_page(panels, {.title = title})
+                                  : view::to_svg(panels, {.title = title}));
     written.push_back(arguments.out);
   }
   if (!arguments.save_csv.empty() && answer.best) {
@@ -345,7 +349,7 @@ void add_schedules(Verb app, const RunOptions& options) {
   verb.add("--message", arguments->message,
            "Time of a message from one rank to another, in the unit of --costs (default 0)")
       .type("TIME");
-  verb.add("--out", arguments->out, "The picture of the fastest ones, on one axis (.svg)")
+  verb.add("--out", arguments->out, "The picture of the fastest ones, on one axis (.svg or .html)")
       .type("FILE");
   verb.add("--save-csv", arguments->save_csv, "Write the best schedule's table").type("FILE");
   verb.add_switch("--json", arguments->json, "Print one JSON object instead of the table");

@@ -24,6 +24,7 @@
 #include "trestle/train/run_folder/run_folder.h"
 #include "trestle/view/chrome_trace.h"
 #include "trestle/view/labels.h"
+#include "trestle/view/page/schedule_page.h"
 #include "trestle/view/svg.h"
 #include "trestle/view/text_grid.h"
 
@@ -109,8 +110,9 @@ std::vector<schedule::Timeline> simulated(const ViewArguments& arguments,
 
 void check_ending(const fs::path& out) {
   const fs::path ending = out.extension();
-  if (ending == ".svg" || ending == ".json" || ending == ".txt") return;
-  throw UsageError(text(out.string(), ": a picture ends in .svg, .json (Chrome trace) or .txt"));
+  if (ending == ".svg" || ending == ".html" || ending == ".json" || ending == ".txt") return;
+  throw UsageError(
+      text(out.string(), ": a picture ends in .svg, .html (a page), .json (Chrome trace) or .txt"));
 }
 
 void write_picture(const fs::path& out, const std::vector<schedule::Timeline>& panels,
@@ -118,6 +120,8 @@ void write_picture(const fs::path& out, const std::vector<schedule::Timeline>& p
   const std::string ending = out.extension().string();
   if (ending == ".svg") {
     write_file(out, view::to_svg(panels, {.title = title}));
+  } else if (ending == ".html") {
+    write_file(out, view::schedule_page(panels, {.title = title}));
   } else if (ending == ".json") {
     write_file(out, view::to_chrome_trace(panels));
   } else {
@@ -167,7 +171,8 @@ void check_split_flags(const Verb& verb, const ViewArguments& arguments) {
     throw UsageError(
         "--split needs a recipe or a run folder",
         {.hint = "For example: trestle view recipes/gpt2.toml --split --mesh tensor=4"});
-  if (std::filesystem::path(arguments.out).extension() == ".json")
+  if (const auto ending = std::filesystem::path(arguments.out).extension();
+      ending == ".json" || ending == ".html")
     throw UsageError(text(arguments.out, ": the picture of a split ends in .svg or .txt"),
                      {.hint = "--json prints it as one JSON object."});
 }
@@ -270,7 +275,8 @@ void add_view(Verb app, const RunOptions& options) {
   verb.add("--save-csv", arguments->save_csv, "Also write the schedule as CSV").type("FILE");
   add_split_flags(verb, arguments->split, options);
   verb.add("--out", arguments->out,
-           "The picture: .svg, .txt or .json (Chrome trace; not of a split)")
+           "The picture: .svg, .txt, .html (a page with which to zoom and to follow a micro-batch) "
+           "or .json (Chrome trace); of a split .svg or .txt")
       .type("FILE");
   verb.add_switch("--json", arguments->json, "Print one JSON object instead of the drawing");
   add_overwrite_flag(verb, arguments->overwrite);
@@ -278,7 +284,7 @@ void add_view(Verb app, const RunOptions& options) {
       examples({"trestle view --schedule 1f1b --stages 4 --micro-batches 8 --out 1f1b.svg",
                 "trestle view --schedule gpipe --stages 2 --micro-batches 4 --costs 1,2,1.5,3",
                 "trestle view --schedule zbv --stages 8 --micro-batches 8",
-                "trestle view --csv mine.csv --out mine.svg", "trestle view runs/unet_quick",
+                "trestle view --csv mine.csv --out mine.html", "trestle view runs/unet_quick",
                 "trestle view recipes/gpt2.toml --split --mesh tensor=4 --out split.svg"}) +
       "The drawing is folded to the width of the terminal, or to COLUMNS.\n" + exit_codes());
   verb.action([verb, arguments, &options] { return perform_view(verb, *arguments, options); });

@@ -334,9 +334,10 @@ simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>&
   cost.persistent = walk.parameters() + walk.trained() * options.optimizer_states + walk.copies() +
                     walk.buffers();
   cost.saved = walk.saved();
-  // F keeps the buffers' values from before it ran, and R works on copies of them.
+  // F keeps the buffers' values from before it ran. The backward after R has three copies of them:
+  // those that R left, those of now, and those of the latest F.
   cost.kept_for_recompute = walk.inputs() + walk.buffers();
-  cost.recompute_excess = 2 * walk.buffers();
+  cost.recompute_excess = 3 * walk.buffers();
   cost.transient_forward = cost.transient_recompute = walk.forward();
   cost.transient_no_graph = walk.forward_no_graph();
   cost.transient_backward = walk.backward(Gradients::Existing);

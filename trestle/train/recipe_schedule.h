@@ -12,8 +12,8 @@
 // functions throw UsageError for an unknown name or a wrong file.
 namespace trestle::train {
 
-// A table in PyTorch's spelling. Throws UsageError with the file, the cell and the rule for one that
-// is not a table, or that validate() refuses.
+// A table in PyTorch's spelling. Throws UsageError with the file, the cell and the rule for one
+// that is not a table, or that validate() refuses.
 schedule::Schedule read_table(const std::filesystem::path& file);
 
 // The table, where 'schedule' names a file that ends in .csv.
