@@ -318,6 +318,13 @@ TEST(MeshMatrix, SmallMeshesTrainAsThePlainModel) {
   expect_plain_training({.tensor = 2});
   expect_plain_training({.tensor = 4, .sequence = true, .llama = true});
   expect_plain_training({.pipeline = 2, .tensor = 2, .schedule = "1f1b", .sequence = true});
+  // W computes the weights' products of split layers, without their messages.
+  expect_plain_training({.pipeline = 2, .tensor = 2, .schedule = "zb_h1", .sequence = true});
+  expect_plain_training({.pipeline = 2,
+                         .tensor = 2,
+                         .schedule = "zb_h1",
+                         .recomputed = Recomputed::Blocks,
+                         .llama = true});
   expect_plain_training({.replicate = 2, .tensor = 2, .llama = true});
   expect_plain_training({.shard = 2, .tensor = 2, .level = ShardLevel::Parameters});
 }

@@ -407,7 +407,8 @@ TEST(FieldHelp, ListsNamesOfTables) {
     EXPECT_THAT(help_of(*recipe::find_field("train.loss")),
                 HasSubstr(set.loss + " for " + set.name));
   }
-  EXPECT_THAT(help_of(*recipe::find_field("pipeline.schedule")), HasSubstr("1f1b, gpipe"));
+  EXPECT_THAT(help_of(*recipe::find_field("pipeline.schedule")),
+              HasSubstr("1f1b, dualpipev, gpipe"));
   EXPECT_THAT(help_of(*recipe::find_field("model.name")), HasSubstr("resnet18_flat"));
   EXPECT_THAT(help_of(*recipe::find_field("optimizer.name")), HasSubstr("adamw"));
   EXPECT_EQ(help_of(*recipe::find_field("train.epochs")), recipe::find_field("train.epochs")->help);
