@@ -81,7 +81,7 @@ TEST(StageCosts, ComputesWhatGraphsKeep) {
   EXPECT_EQ(stages[1].saved, 200 + 400 + 50);  // the skip, c's result, and the model's output
   EXPECT_EQ(stages[0].kept_for_recompute, 100 + 3);
   EXPECT_EQ(stages[1].kept_for_recompute, 200 + 300);
-  EXPECT_EQ(stages[0].recompute_excess, 2 * 3);
+  EXPECT_EQ(stages[0].recompute_excess, 3 * 3);
   EXPECT_EQ(stages[1].recompute_excess, 0);
 }
 
