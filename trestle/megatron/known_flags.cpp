@@ -197,7 +197,8 @@ constexpr std::array idle_flags = {
     idle("--dist-ckpt-strictness", Values::One, whole_checkpoints)};
 
 constexpr std::string_view interleaved =
-    "interleaved schedules are to come. Leave it out: schedule = \"1f1b\"";
+    "the recipe has it in other words. Leave it out, and give schedule = \"interleaved_1f1b\" and "
+    "stages_per_rank";
 constexpr std::string_view other_activation =
     "the activations are gelu (GPT-2) and --swiglu (Llama)";
 constexpr std::string_view one_text =
