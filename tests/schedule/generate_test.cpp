@@ -64,9 +64,9 @@ TEST(Generate, RejectsNumbersOutOfRange) {
 
 TEST(Generate, RefusesStagesPerRankWithTheNearestNumbers) {
   EXPECT_THAT(generate_error("zbv", {.stages = 4, .micro_batches = 4}),
-              HasSubstr("schedule 'zbv' cannot have 1 stage per rank\n  It has 2; leave"));
+              HasSubstr("schedule 'zbv' cannot have 1 stage per rank\n  It has 2."));
   EXPECT_THAT(generate_error("gpipe", {.stages = 4, .micro_batches = 4, .stages_per_rank = 2}),
-              HasSubstr("It has 1; leave stages_per_rank out"));
+              HasSubstr("It has 1."));
   EXPECT_THAT(generate_error("looped_bfs", {.stages = 7, .micro_batches = 4, .stages_per_rank = 3}),
               HasSubstr("Give 6 or 9 stages."));
   EXPECT_THAT(generate_error("looped_bfs", {.stages = 2, .micro_batches = 4, .stages_per_rank = 3}),

@@ -5,7 +5,6 @@
 #include <limits>
 #include <memory>
 
-#include "trestle/base/choose.h"
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
@@ -51,13 +50,8 @@ struct ViewArguments {
 };
 
 double cost(const std::string& word) {
-  std::size_t end = 0;
-  double value = -1;
-  try {
-    value = std::stod(word, &end);
-  } catch (const std::exception&) {
-  }
-  if (end != word.size() || !(value > 0) || value > simulate::longest_time)
+  const double value = number_in(word).value_or(-1);
+  if (!(value > 0) || value > simulate::longest_time)
     throw UsageError(
         text("--costs: '", word, "' is not a time above 0 and up to ", simulate::longest_time));
   return value;
@@ -82,11 +76,6 @@ simulate::Costs parse_costs(const std::string& words, int stages) {
   return costs;
 }
 
-int stages_per_rank(const ViewArguments& arguments) {
-  choose("schedule", arguments.schedule, schedule::known_schedules());
-  return schedule::stages_per_rank(arguments.schedule, arguments.stages_per_rank);
-}
-
 std::vector<schedule::Timeline> simulated(const ViewArguments& arguments,
                                           std::vector<std::string>& written) {
   schedule::Schedule table;
@@ -97,7 +86,8 @@ std::vector<schedule::Timeline> simulated(const ViewArguments& arguments,
     options.stages = arguments.stages;
     options.micro_batches = arguments.micro_batches;
     options.backward_order = schedule::parse_backward_order(arguments.backward_order);
-    options.stages_per_rank = stages_per_rank(arguments);
+    options.stages_per_rank =
+        schedule::stages_per_rank(arguments.schedule, arguments.stages_per_rank);
     table = schedule::generate(arguments.schedule, options);
   }
   if (!arguments.save_csv.empty()) {
@@ -112,7 +102,7 @@ void check_ending(const fs::path& out) {
   const fs::path ending = out.extension();
   if (ending == ".svg" || ending == ".html" || ending == ".json" || ending == ".txt") return;
   throw UsageError(
-      text(out.string(), ": a picture ends in .svg, .html (a page), .json (Chrome trace) or .txt"));
+      text(out.string(), ": a picture ends in .svg, .json (Chrome trace), .txt or .html (a page)"));
 }
 
 void write_picture(const fs::path& out, const std::vector<schedule::Timeline>& panels,
@@ -200,8 +190,7 @@ void check_view(const Verb& verb, const ViewArguments& arguments) {
   need_folder_for(arguments.out, "--out");
   if (!arguments.out.empty()) check_ending(arguments.out);
   need_folder_for(arguments.save_csv, "--save-csv");
-  if (!arguments.out.empty() && arguments.out == arguments.save_csv)
-    throw UsageError(text("--out and --save-csv name one file, ", arguments.out));
+  refuse_one_file({{arguments.out, "--out"}, {arguments.save_csv, "--save-csv"}});
   for (const auto& [file, flag] :
        {std::pair(arguments.out, "--out"), {arguments.save_csv, "--save-csv"}})
     if (!file.empty()) train::refuse_replacing({file}, arguments.overwrite, flag);

@@ -28,7 +28,7 @@ void check_stages_per_rank(const generators::Generator& generator, const Generat
   if (needed != 0 && given != needed)
     throw UsageError(text("schedule '", generator.name, "' cannot have ", given,
                           given == 1 ? " stage" : " stages", " per rank"),
-                     {.hint = text("It has ", needed, "; leave stages_per_rank out.")});
+                     {.hint = text("It has ", needed, ". Leave stages_per_rank out.")});
   if (given >= 1 && options.stages % given == 0) return;
   if (given < 1)
     throw UsageError(

@@ -26,16 +26,14 @@ const schedule::ScheduleInfo& known(const recipe::Recipe& recipe) {
 }  // namespace
 
 schedule::Schedule read_table(const std::filesystem::path& file) {
+  schedule::Schedule table = schedule::parse_csv(read_text_file(file), file.string());
   try {
-    schedule::Schedule table = schedule::parse_csv(read_text_file(file), file.string());
     schedule::validate(table);
-    return table;
-  } catch (const FormatError& error) {  // a wrong value of a flag or a recipe
-    throw UsageError(error.what());
   } catch (Error& error) {
     error.add_context("in " + file.string());
     throw;
   }
+  return table;
 }
 
 std::optional<schedule::Schedule> table_of(const recipe::Recipe& recipe) {
@@ -91,12 +89,7 @@ std::size_t rank_count(const recipe::Recipe& recipe, std::size_t stages) {
 
 bool splits_backward(const recipe::Recipe& recipe) {
   const auto table = table_of(recipe);
-  if (!table) return known(recipe).splits_backward;
-  return std::any_of(table->ranks.begin(), table->ranks.end(), [](const auto& row) {
-    return std::any_of(row.begin(), row.end(), [](const schedule::Action& action) {
-      return action.kind == schedule::Kind::InputGrad;
-    });
-  });
+  return table ? schedule::splits_backward(*table) : known(recipe).splits_backward;
 }
 
 bool all_forwards_first(const recipe::Recipe& recipe) {

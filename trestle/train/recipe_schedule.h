@@ -9,11 +9,11 @@
 #include "trestle/schedule/schedule.h"
 
 // The schedule of a recipe: a name of schedule::known_schedules(), or a table in a CSV file. All
-// functions throw UsageError for an unknown name or a wrong file.
+// functions throw UsageError for an unknown name, and what read_table() throws for a file.
 namespace trestle::train {
 
-// A table in PyTorch's spelling. Throws UsageError with the file, the cell and the rule for one
-// that is not a table, or that validate() refuses.
+// A table in PyTorch's spelling. Throws FormatError for a file that is not a table, and UsageError
+// for one that validate() refuses; both name the file and the cell.
 schedule::Schedule read_table(const std::filesystem::path& file);
 
 // The table, where 'schedule' names a file that ends in .csv.
