@@ -126,8 +126,7 @@ TEST(MegatronRefusals, RefuseEveryFlagThatChangesNumbers) {
     EXPECT_THAT(refusal(std::string(known.name) + " 1"),
                 HasSubstr(std::string(known.name) + ": " + std::string(known.reason)));
   }
-  EXPECT_THAT(refusal("--num-layers-per-virtual-pipeline-stage 2"),
-              HasSubstr("interleaved_1f1b"));
+  EXPECT_THAT(refusal("--num-layers-per-virtual-pipeline-stage 2"), HasSubstr("interleaved_1f1b"));
   EXPECT_THAT(refusal("--moe-router-topk 2"), HasSubstr("there are no mixtures of experts"));
   EXPECT_THAT(refusal("--context-parallel-size 2"), HasSubstr("--context-parallel-size: a row"));
 }

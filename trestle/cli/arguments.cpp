@@ -75,6 +75,24 @@ void need_folder_for(const fs::path& file, const std::string& flag) {
                    {.hint = text("Create it first: mkdir -p ", folder.string())});
 }
 
+void refuse_one_file(const std::vector<std::pair<std::string, std::string>>& files) {
+  for (std::size_t i = 0; i < files.size(); ++i)
+    for (std::size_t j = i + 1; j < files.size(); ++j)
+      if (!files[i].first.empty() && files[i].first == files[j].first)
+        throw UsageError(
+            text(files[i].second, " and ", files[j].second, " name one file, ", files[i].first));
+}
+
+std::optional<double> number_in(const std::string& word) {
+  try {
+    std::size_t end = 0;
+    const double number = std::stod(word, &end);
+    if (end == word.size()) return number;
+  } catch (const std::exception&) {
+  }
+  return std::nullopt;
+}
+
 void add_overwrite_flag(Verb verb, Overwrite& overwrite) {
   verb.add_switch(
       "--overwrite", [&overwrite] { overwrite = Overwrite::Allow; },

@@ -11,7 +11,7 @@
 #include "trestle/base/text.h"
 #include "trestle/mesh/layout/mesh_layout.h"
 #include "trestle/recipe/recipe_fields.h"
-#include "trestle/schedule/generate.h"
+#include "trestle/train/recipe_schedule.h"
 
 namespace trestle::cli {
 
@@ -31,9 +31,8 @@ int devices_for(const recipe::Recipe& recipe, const recipe::Recipe::Mesh& before
   if (parts == 1 || recipe.mesh.ranks_of_stage() > 1 || count % parts != 0) return count;
   if (ranks > 1) return ranks;
   const auto& balance = recipe.pipeline.balance;
-  const int each = schedule::stages_per_rank(recipe.pipeline.schedule,
-                                             static_cast<int>(recipe.pipeline.stages_per_rank));
-  return balance.empty() ? count / parts : static_cast<int>(balance.size()) / each;
+  return balance.empty() ? count / parts
+                         : static_cast<int>(balance.size()) / train::stages_per_rank(recipe);
 }
 
 // The keys that need `tensor`, with their defaults.

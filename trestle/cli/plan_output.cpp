@@ -47,8 +47,7 @@ void check_plan_file(const std::string& file, const std::string& flag, const cha
 }  // namespace
 
 void check_plan_output(const PlanOutput& output) {
-  if (!output.svg.empty() && output.svg == output.html)
-    throw UsageError(text("--svg and --html name one file, ", output.svg));
+  refuse_one_file({{output.svg, "--svg"}, {output.html, "--html"}});
   check_plan_file(output.svg, "--svg", ".svg", output.overwrite);
   check_plan_file(output.html, "--html", ".html", output.overwrite);
 }

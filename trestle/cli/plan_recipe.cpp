@@ -177,10 +177,9 @@ void set_nodes(const RecipePlanArguments& arguments, int devices, plan::Machine*
 int plan_recipe(const RecipePlanArguments& arguments, const RunOptions& options) {
   if (!arguments.out.empty()) {
     train::refuse_replacing({arguments.out}, arguments.output.overwrite, "--out");
-    for (const auto& [file, flag] :
-         {std::pair(arguments.output.svg, "--svg"), {arguments.output.html, "--html"}})
-      if (arguments.out == file)
-        throw UsageError(text("--out and ", flag, " name one file, ", file));
+    refuse_one_file({{arguments.out, "--out"},
+                     {arguments.output.svg, "--svg"},
+                     {arguments.output.html, "--html"}});
   }
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   plan::PlanRequest request = arguments.request;

@@ -68,14 +68,8 @@ std::vector<int> parse_stages_per_rank(const std::string& words) {
 }
 
 double parse_time(const std::string& word, const char* flag) {
-  std::size_t end = 0;
-  double time = -1;
-  const std::string number = trim(word);
-  try {
-    time = std::stod(number, &end);
-  } catch (const std::exception&) {
-  }
-  if (end != number.size() || !(time >= 0) || time > simulate::longest_time)
+  const double time = number_in(trim(word)).value_or(-1);
+  if (!(time >= 0) || time > simulate::longest_time)
     throw UsageError(text(flag, ": '", word, "' is not a time from 0 to ", simulate::longest_time));
   return time;
 }
@@ -265,8 +259,7 @@ void check_schedules(const Verb& verb, const SchedulesArguments& arguments) {
     refuse_without_effect(verb, {"--ranks", "--costs", "--activations", "--weights", "--message"},
                           "with a recipe, whose layers are measured");
   }
-  if (!arguments.out.empty() && arguments.out == arguments.save_csv)
-    throw UsageError(text("--out and --save-csv name one file, ", arguments.out));
+  refuse_one_file({{arguments.out, "--out"}, {arguments.save_csv, "--save-csv"}});
   for (const auto& [file, flag] :
        {std::pair(arguments.out, "--out"), {arguments.save_csv, "--save-csv"}}) {
     if (file.empty()) continue;

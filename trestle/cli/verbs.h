@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,6 +76,13 @@ void refuse_checkpoint_of_file(const Verb& verb, const std::filesystem::path& we
 void need_file(const std::filesystem::path& path, const std::string& flag);
 void need_folder(const std::filesystem::path& path, const std::string& flag);
 void need_folder_for(const std::filesystem::path& file, const std::string& flag);
+
+// Throws UsageError where two of these flags name one file. Each pair is a file, which may be
+// empty, and its flag.
+void refuse_one_file(const std::vector<std::pair<std::string, std::string>>& files);
+
+// A number, "1.5"; nothing for any other word.
+std::optional<double> number_in(const std::string& word);
 
 // Adds --overwrite. `overwrite` must be Refuse before.
 void add_overwrite_flag(Verb verb, Overwrite& overwrite);

@@ -1,6 +1,5 @@
 #include "trestle/pipeline/schedule_tables.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "trestle/base/choose.h"
@@ -13,6 +12,7 @@
 #include "trestle/schedule/lower.h"
 #include "trestle/schedule/optimizer_steps.h"
 #include "trestle/schedule/placement.h"
+#include "trestle/schedule/validate.h"
 
 namespace trestle::pipeline {
 
@@ -36,14 +36,8 @@ bool ScheduleTables::lends_cores() const {
 }
 
 bool ScheduleTables::splits_backward() const {
-  const auto& own = options_.plan.table;
-  if (!own)
-    return choose("schedule", options_.schedule, schedule::known_schedules()).splits_backward;
-  return std::any_of(own->ranks.begin(), own->ranks.end(), [](const auto& row) {
-    return std::any_of(row.begin(), row.end(), [](const schedule::Action& action) {
-      return action.kind == schedule::Kind::InputGrad;
-    });
-  });
+  if (options_.plan.table) return schedule::splits_backward(*options_.plan.table);
+  return choose("schedule", options_.schedule, schedule::known_schedules()).splits_backward;
 }
 
 // A user's own table covers one number of micro-batches, and some schedules not all of them. All

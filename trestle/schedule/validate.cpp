@@ -1,5 +1,6 @@
 #include "trestle/schedule/validate.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -305,6 +306,13 @@ class Checker {
 }  // namespace
 
 void validate(const Schedule& schedule) { Checker(schedule).run(); }
+
+bool splits_backward(const Schedule& schedule) {
+  return std::any_of(schedule.ranks.begin(), schedule.ranks.end(), [](const auto& row) {
+    return std::any_of(row.begin(), row.end(),
+                       [](const Action& action) { return action.kind == Kind::InputGrad; });
+  });
+}
 
 bool all_forwards_first(const Schedule& schedule) {
   for (const auto& actions : schedule.ranks) {

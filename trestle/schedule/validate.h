@@ -27,4 +27,7 @@ void validate(const Schedule& schedule);
 // possible.
 bool all_forwards_first(const Schedule& schedule);
 
+// Whether the table has I and W in place of some B.
+bool splits_backward(const Schedule& schedule);
+
 }  // namespace trestle::schedule

@@ -81,8 +81,8 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() && b.defined() && a.has_storage() && b.has_storage() && a.is_alias_of(b);
 }
 
-// Whoever gets a gradient that an operator passes on may change it in place before W reads it. So
-// W's gradients get memory of their own where an operator passes its gradient on as it is.
+// An operator may pass its gradient on as it is, and the next one may change it in place before W
+// reads it. Then W's gradient gets memory of its own.
 struct OwnKeptGradients final : torch::autograd::FunctionPostHook {
   explicit OwnKeptGradients(std::shared_ptr<variable_list> kept) : kept_(std::move(kept)) {}
   variable_list operator()(const variable_list& outputs, const variable_list&) override {

@@ -29,7 +29,7 @@ struct FillOptions {
 // bubbles with W, over any order of the other actions.
 struct FilledSchedule {
   schedule::Schedule table;
-  double seconds = 0;  // of the step, where each rank has its own cores and links
+  double seconds = 0;  // the step's, if each rank has its own cores and links
 };
 FilledSchedule fill_weight_grads(const schedule::Schedule& order,
                                  const std::vector<schedule::Route>& routes,

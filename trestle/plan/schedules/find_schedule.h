@@ -18,7 +18,7 @@ namespace trestle::plan {
 // A model cut into stages for one placement.
 struct PlacedStages {
   simulate::Costs costs;
-  std::vector<schedule::Route> routes;  // of the cut, in the order of LowerOptions::routes
+  std::vector<schedule::Route> routes;  // the cut's, in the order of LowerOptions::routes
 };
 
 struct ScheduleQuestion {
@@ -28,7 +28,7 @@ struct ScheduleQuestion {
   std::vector<int> stages_per_rank = {1, 2};
   // The stages for [stage] its rank; nothing if the model has fewer layers.
   std::function<std::optional<PlacedStages>(const std::vector<int>& rank_of_stage)> stages = {};
-  Bytes memory = 0;  // of a rank; 0 = no limit
+  Bytes memory = 0;  // each rank's limit; 0 = none
   bool whole_batch_loss = false;
   schedule::Recompute recompute = schedule::Recompute::Never;
 };
@@ -39,8 +39,8 @@ struct SimulatedSchedule {
   schedule::Schedule table;  // compute actions only
   schedule::Timeline timeline;
   int stages_per_rank = 1;
-  double seconds = 0;  // of the step
-  Bytes peak = 0;      // of the rank that needs most
+  double seconds = 0;  // the step's
+  Bytes peak = 0;      // the largest of the ranks
   int peak_rank = 0;
   std::string made_from = {};  // of "auto": the schedule whose order it has, and what is changed
 
