@@ -64,6 +64,53 @@ TEST_F(SchedulesVerb, MeasuresARecipeWhoseRunTakesTheTable) {
     EXPECT_EQ(trained(name), expected) << name;
 }
 
+TEST_F(SchedulesVerb, AutoSearchesWhenARunBegins) {
+  const auto trained = [&](const std::string& runs, const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {
+        "train", "small.toml",      "--loss", "cross_entropy", "--balance", "[]", "--max-steps",
+        "2",     "--micro-batches", "4",      "--runs",        runs};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Finished done = run(words);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.out;
+  };
+  const auto loss = [](const std::string& out) { return out.substr(out.find("loss "), 10); };
+  const std::string expected =
+      loss(trained("plain", {"--schedule", "gpipe", "--devices", "virtual:2"}));
+  EXPECT_THAT(expected, HasSubstr("loss 0"));
+  for (const std::vector<std::string>& where :
+       {std::vector<std::string>{"--devices", "virtual:2"}, {"--ranks", "threads:2"}}) {
+    std::vector<std::string> flags = {"--schedule", "auto"};
+    flags.insert(flags.end(), where.begin(), where.end());
+    const std::string out = trained("runs_" + where[0], flags);
+    EXPECT_EQ(loss(out), expected) << where[0];
+    EXPECT_THAT(out, AllOf(HasSubstr("schedules simulated"), HasSubstr("a step on paper")));
+  }
+  const Finished dry = run({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "auto",
+                            "--devices", "virtual:2", "--balance", "[]", "--dry-run"});
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_THAT(dry.out, HasSubstr("schedules simulated"));
+}
+
+// The folder has the table, whatever becomes of the file.
+TEST_F(SchedulesVerb, ARunKeepsItsTable) {
+  write_file(folder_ / "mine.csv",
+             schedule::to_csv(schedule::generate("zb_h1", {.stages = 2, .micro_batches = 4})));
+  const Finished begun = run({"train", "small.toml", "--loss", "cross_entropy", "--schedule",
+                              "mine.csv", "--devices", "virtual:2", "--balance", "[]",
+                              "--micro-batches", "4", "--epochs", "1", "--runs", "kept"});
+  ASSERT_EQ(begun.code, 0) << begun.err;
+  std::filesystem::remove(folder_ / "mine.csv");
+  const Finished resumed = run({"train", "--resume", "kept/small", "--epochs", "2"});
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("schedule  mine.csv"));
+  // Another schedule replaces the table.
+  const Finished other =
+      run({"train", "--resume", "kept/small", "--epochs", "3", "--schedule", "1f1b"});
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_THAT(other.out, HasSubstr("schedule  1f1b"));
+}
+
 TEST_F(SchedulesVerb, NamesMistakes) {
   const auto refused = [&](const std::vector<std::string>& words) {
     const Finished done = run(words);
@@ -91,8 +138,17 @@ TEST_F(SchedulesVerb, NamesMistakes) {
   EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "dualpipev",
                        "--devices", "virtual:2", "--balance", "[]", "--micro-batches", "3"}),
               HasSubstr("cannot have 3 micro-batches for 4 stages"));
-  EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "auto"}),
-              HasSubstr("trestle schedules RECIPE --save-csv"));
+  write_recipe("auto", "micro_batches = 2", "micro_batches = 2\nschedule = \"auto\"");
+  EXPECT_THAT(refused({"balance", "auto.toml"}), HasSubstr("trestle schedules RECIPE --save-csv"));
+  EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "auto",
+                       "--devices", "virtual:2", "--balance", "[]", "--recompute", "always,never"}),
+              HasSubstr("schedule = \"auto\" has not chosen the stages yet"));
+  EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "auto",
+                       "--devices", "virtual:2", "--balance", "8,7,7"}),
+              HasSubstr("has 3 stages for 2 ranks"));
+  EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "auto",
+                       "--devices", "virtual:2x1MiB", "--balance", "[]"}),
+              HasSubstr("no schedule fits 1.0 MiB a rank"));
   EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "none.csv"}),
               HasSubstr("there is no file none.csv"));
   write_file(folder_ / "bad.csv", "0F0,0I0\n1F0,1B0\n");

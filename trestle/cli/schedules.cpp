@@ -134,8 +134,11 @@ plan::ScheduleAnswer answer_of_recipe(const SchedulesArguments& arguments, const
   const train::UserParts parts = user_parts_of(options);
   const train::LayerCosts costs = train::measure_layers(
       train::recipe_to_search(recipe), *progress, options.models, parts, SplitBackwards::Measure);
-  return train::find_schedule(recipe, costs, parse_stages_per_rank(arguments.stages_per_rank),
-                              bytes_of(arguments.memory), parts);
+  const Bytes memory = bytes_of(arguments.memory);
+  return train::find_schedule(train::recipe_to_search(recipe), costs,
+                              {.stages_per_rank = parse_stages_per_rank(arguments.stages_per_rank),
+                               .memory = memory > 0 ? memory : train::memory_of_search(costs)},
+                              parts);
 }
 
 bool has_bytes(const plan::ScheduleAnswer& answer) {

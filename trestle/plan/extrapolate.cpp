@@ -97,6 +97,13 @@ LayerProfile extrapolate(const LayerProfile& small, double small_size, const Lay
          {&LayerCost::parameters, &LayerCost::frozen, &LayerCost::buffers, &LayerCost::inner,
           &LayerCost::transient, &LayerCost::transient_forward})
       b.*bytes = line.bytes(a.*bytes, b.*bytes);
+    if (a.split && b.split)
+      b.split = {
+          .input_grad = line.seconds(a.split->input_grad, b.split->input_grad),
+          .weight_grad = line.seconds(a.split->weight_grad, b.split->weight_grad),
+          .kept_for_weights = line.bytes(a.split->kept_for_weights, b.split->kept_for_weights)};
+    else
+      b.split.reset();
     line.extend(a.forward_messages, &b.forward_messages);
     line.extend(a.backward_messages, &b.backward_messages);
   }

@@ -134,6 +134,7 @@ struct Recipe {
     std::int64_t micro_batches = 1;
     std::int64_t split_size = 0;
     std::string schedule = "gpipe";
+    std::vector<std::string> table = {};
     std::int64_t stages_per_rank = 0;
     std::string backward_order = "reverse";
     std::vector<std::string> recompute = {"never"};

@@ -271,6 +271,15 @@ void add_pipeline_fields(std::vector<Field>& fields) {
       "micro_batches",
       Limits{0, many, {}, OnResume::ChangesNumbers});
   add(&P::schedule, "schedule", "pipeline schedule", Limits{.on_resume = OnResume::MayChange});
+  // Another schedule leaves the table of the last one behind.
+  fields.back().set = [](Recipe& recipe, const FieldValue& value) {
+    recipe.pipeline.schedule = std::get<std::string>(value);
+    recipe.pipeline.table.clear();
+  };
+  add(&P::table, "table",
+      "the table of `schedule`, where it is auto or a CSV file: the actions of each rank; a run "
+      "fills it in",
+      Limits{.on_resume = OnResume::MayChange});
   add(&P::stages_per_rank, "stages_per_rank",
       "number of stages of each rank or device; 0 = the number that the schedule needs, or 2 if it "
       "takes any, as interleaved_1f1b does",

@@ -7,10 +7,12 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/plan/fit.h"
+#include "trestle/train/chosen_schedule.h"
 #include "trestle/train/layer_costs.h"
 #include "trestle/train/layers_on_paper.h"
 #include "trestle/train/recipe_schedule.h"
 #include "trestle/train/run_folder/environment.h"
+#include "trestle/train/schedule_search.h"
 #include "trestle/train/setup.h"
 
 namespace trestle::train {
@@ -95,7 +97,14 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   const at::Device device = device_to_measure_on(asked, devices);
   const bool runs_on_cpu = !devices[0].torch.is_cuda();
   const LayersOnPaper layers(asked, hooks, device, runs_on_cpu ? hooks.progress : nullptr);
-  const recipe::Recipe& recipe = layers.recipe();
+  recipe::Recipe recipe = layers.recipe();
+  if (searches_schedule(recipe)) {
+    const ChosenSchedule chosen =
+        choose_schedule(recipe, layers.costs(recipe_to_search(recipe), devices), {}, user_parts);
+    if (hooks.progress != nullptr)
+      for (const std::string& line : chosen.reasons) hooks.progress->note(line);
+    recipe = chosen.recipe;
+  }
   const nn::Layers& model = layers.model();
   const DataOnPaper& data = layers.data();
   const int pieces = micro_batches_of(recipe);

@@ -17,7 +17,8 @@ namespace {
 std::string schedule_names() {
   std::vector<std::string> names;
   for (const auto& known : schedule::known_schedules()) names.push_back(known.name);
-  return join(names, ", ") + ", or a table in a file that ends in .csv";
+  return join(names, ", ") +
+         "; a table in a file that ends in .csv; or auto: the fastest for the measured layers";
 }
 
 // "; empty: accuracy for arrays, dice for carvana, ..."

@@ -199,10 +199,16 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
                           SplitBackwards split_backwards) {
   check_training(recipe, user_parts);
   const std::vector<Device> devices = open_devices(recipe);
+  return measure_layers(recipe, make_task(recipe, progress, user_parts), devices, own,
+                        split_backwards);
+}
+
+LayerCosts measure_layers(const recipe::Recipe& recipe, const Task& task,
+                          const std::vector<Device>& devices, const models::OwnModels& own,
+                          SplitBackwards split_backwards) {
   const models::TensorSplit split = split_on_paper(recipe.mesh);
   const nn::Layers model = make_model(recipe, own, split);
   freeze_named(recipe, model.named_parameters());
-  const Task task = make_task(recipe, progress, user_parts);
   const at::MemoryFormat format = memory_format_of(recipe);
   for (const auto& layer : model.graph().layers) layer.to(format);
   // Among ranks that share a batch the last one has the largest share.
@@ -375,11 +381,11 @@ static std::vector<TrafficLayer> traffic_layers(const LayerCosts& costs, std::si
 // `within_host`: of the messages between replicas on one host.
 static simulate::Network network_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
                                           const std::vector<int>& balance,
+                                          const std::vector<int>& rank_of_stage,
                                           const simulate::Link& link,
                                           const MessageCost& within_host) {
-  simulate::Network network{
-      .link = without_headers(link),
-      .hosts = hosts_on_paper(recipe.mesh, ranks_of_stages(recipe, balance.size()))};
+  simulate::Network network{.link = without_headers(link),
+                            .hosts = hosts_on_paper(recipe.mesh, rank_of_stage)};
   if (is_on_cpu(costs)) network.in_first_part = simulate::in_first_part_on_cpu;
   if (recipe.mesh.parts() == 1) return network;
   std::size_t first = 0;
@@ -502,6 +508,23 @@ static void add_times_of_host(const recipe::Recipe& recipe, const LayerCosts& co
   }
 }
 
+void add_message_times(const recipe::Recipe& recipe, const LayerCosts& costs,
+                       const std::vector<int>& balance, const std::vector<int>& rank_of_stage,
+                       const HostTimes& times, simulate::Costs* cut) {
+  if (const auto link = link_of(recipe.mesh)) {
+    if (stages_apart(recipe.mesh)) {
+      cut->concurrency = simulate::Concurrency::EachRank;
+      cut->transfer_mode = simulate::TransferMode::Prefetch;
+    }
+    cut->network = network_on_paper(recipe, costs, balance, rank_of_stage, *link, times.replicas);
+  } else if (times.cores > 0) {
+    cut->shared_cores = {.cores = times.cores,
+                         .ranks_at_once = static_cast<double>(recipe.mesh.ranks_of_stage()),
+                         .slowdown = std::clamp(times.slowdown, 1.0, times.cores)};
+  }
+  add_times_of_host(recipe, costs, balance, times, cut);
+}
+
 StepOnPaper step_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
                           const std::vector<int>& balance, const UserParts& user_parts,
                           const HostTimes& times) {
@@ -510,19 +533,9 @@ StepOnPaper step_on_paper(const recipe::Recipe& recipe, const LayerCosts& costs,
   step.table = lowered_table(recipe, cut.routes, costs.sizes.micro_batches,
                              recompute_modes(recipe, balance.size()));
   step.costs = std::move(cut.costs);
-  if (const auto link = link_of(recipe.mesh)) {
-    if (stages_apart(recipe.mesh)) {
-      step.costs.concurrency = simulate::Concurrency::EachRank;
-      step.costs.transfer_mode = simulate::TransferMode::Prefetch;
-    }
-    step.costs.network = network_on_paper(recipe, costs, balance, *link, times.replicas);
-    step.network = words_of_network(recipe.mesh, *link);
-  } else if (times.cores > 0) {
-    step.costs.shared_cores = {.cores = times.cores,
-                               .ranks_at_once = static_cast<double>(recipe.mesh.ranks_of_stage()),
-                               .slowdown = std::clamp(times.slowdown, 1.0, times.cores)};
-  }
-  add_times_of_host(recipe, costs, balance, times, &step.costs);
+  add_message_times(recipe, costs, balance, ranks_of_stages(recipe, balance.size()), times,
+                    &step.costs);
+  if (const auto link = link_of(recipe.mesh)) step.network = words_of_network(recipe.mesh, *link);
   if (recipe.mesh.parts() > 1 && (step.costs.network || times.has_messages()))
     step.table = add_reductions(std::move(step.table));
   return step;

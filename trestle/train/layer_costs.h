@@ -18,6 +18,7 @@
 namespace trestle::train {
 
 class Progress;
+struct Task;
 
 struct LayerCosts {
   plan::LayerProfile profile;
@@ -58,6 +59,12 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
                           const models::OwnModels& own, const UserParts& user_parts = {});
 LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
                           const models::OwnModels& own, const UserParts& user_parts,
+                          SplitBackwards split);
+
+// The same with data that are open, on the first of these devices, one for each stage. The data and
+// the model are those of a recipe that check_training() takes.
+LayerCosts measure_layers(const recipe::Recipe& recipe, const Task& task,
+                          const std::vector<Device>& devices, const models::OwnModels& own,
                           SplitBackwards split);
 
 // The same from an existing profile. Opens no data and runs nothing; the devices need not exist.
@@ -106,6 +113,12 @@ struct HostTimes {
     return !tables.empty() || replicas.seconds + replicas.seconds_per_byte > 0;
   }
 };
+
+// Adds the times of messages to those of a cut: those of 'link' in [mesh] between hosts, and these
+// on one host.
+void add_message_times(const recipe::Recipe& recipe, const LayerCosts& costs,
+                       const std::vector<int>& balance, const std::vector<int>& rank_of_stage,
+                       const HostTimes& times, simulate::Costs* cut);
 
 // A step of a cut, ready to be simulated.
 struct StepOnPaper {

@@ -14,6 +14,7 @@
 #include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/loss_memory.h"
 #include "trestle/train/optimizers/parameter_groups.h"
+#include "trestle/train/recipe_schedule.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/slow_precision.h"
 #include "trestle/train/task.h"
@@ -72,6 +73,8 @@ LayersOnPaper::LayersOnPaper(const recipe::Recipe& recipe, const TrainHooks& hoo
       data_(like != nullptr ? like->data_ : look_at_data(recipe, hooks.user_parts)),
       device_(device),
       loss_(loss_of_split(recipe, hooks.user_parts, split_)) {
+  const SplitBackwards split_backwards =
+      splits_backward(recipe) ? SplitBackwards::Measure : SplitBackwards::Leave;
   check_channels(recipe_, data_.example);
   check_shares(recipe_, data_.training);
   if (data_.training > 0) recipe_.train.batch = std::min(recipe_.train.batch, data_.training);
@@ -81,7 +84,7 @@ LayersOnPaper::LayersOnPaper(const recipe::Recipe& recipe, const TrainHooks& hoo
   if (like != nullptr) {
     slow_ = like->slow_;
     samples_.emplace(recipe_, model_, device, slow_, split_.ranks.log(), cpu_threads,
-                     &*like->samples_);
+                     split_backwards, &*like->samples_);
     return;
   }
   check_example(recipe_, model_, loss_, data_.sample);
@@ -89,7 +92,8 @@ LayersOnPaper::LayersOnPaper(const recipe::Recipe& recipe, const TrainHooks& hoo
     const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
     slow_ = report_slow_precision(recipe_, model_, hooks, reports != nullptr ? *reports : *silent);
   }
-  samples_.emplace(recipe_, model_, device, slow_, split_.ranks.log(), cpu_threads);
+  samples_.emplace(recipe_, model_, device, slow_, split_.ranks.log(), cpu_threads,
+                   split_backwards);
 }
 
 LayerCosts LayersOnPaper::costs(const recipe::Recipe& recipe,
@@ -103,8 +107,11 @@ LayerCosts LayersOnPaper::costs(const recipe::Recipe& recipe,
   costs.profile.loss_memory = loss_memory(loss_, costs.profile, costs.examples, data_.sample.target,
                                           examples_of_loss(recipe, loss_, costs), device_);
   set_loss_memory(loss_, &costs);
-  costs.profile.layers.back().backward +=
+  const double seconds =
       loss_seconds(loss_, costs.profile, costs.examples, data_.sample.target, device_);
+  plan::LayerCost& last = costs.profile.layers.back();
+  last.backward += seconds;
+  if (last.split) last.split->input_grad += seconds;
   return costs;
 }
 

@@ -12,7 +12,6 @@
 #include "trestle/base/text.h"
 #include "trestle/device/threads.h"
 #include "trestle/pipeline/execute/micro_batch.h"
-#include "trestle/pipeline/profile/profile_layers.h"
 #include "trestle/plan/extrapolate.h"
 #include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/setup.h"
@@ -87,6 +86,9 @@ void take_times(const plan::LayerProfile& from, plan::LayerProfile* profile) {
   for (std::size_t i = 0; i < profile->layers.size(); ++i) {
     profile->layers[i].forward = from.layers[i].forward;
     profile->layers[i].backward = from.layers[i].backward;
+    if (!from.layers[i].split || !profile->layers[i].split) continue;
+    profile->layers[i].split->input_grad = from.layers[i].split->input_grad;
+    profile->layers[i].split->weight_grad = from.layers[i].split->weight_grad;
   }
 }
 
@@ -105,13 +107,14 @@ MeasuredSamples::MeasuredSamples(const recipe::Recipe& recipe, const nn::Layers&
                                  at::Device device,
                                  const std::optional<precision::SlowPrecision>& slow,
                                  std::shared_ptr<MessageLog> log, int cpu_threads,
-                                 const MeasuredSamples* like)
+                                 SplitBackwards split, const MeasuredSamples* like)
     : recipe_(recipe),
       model_(model),
       device_(device),
       precision_(precision::parse_precision(recipe.train.precision)),
       log_(std::move(log)),
       cpu_threads_(cpu_threads),
+      split_(split),
       like_(like) {
   if (!slow || precision_ != Precision::Float16 || slow->speed.bf16 <= 0) return;
   precision_ = Precision::BFloat16;
@@ -168,10 +171,10 @@ const plan::LayerProfile& MeasuredSamples::measured(const at::Tensor& example,
           : example.expand(sizes).clone();
   const at::Tensor inputs = pipeline::in_memory_format({values}, memory_format_of(recipe_))[0];
   const precision::Autocast autocast(precision_);
-  plan::LayerProfile profile = profile_layers(graph, {inputs}, device_, log_.get(), known);
+  plan::LayerProfile profile = profile_layers(graph, {inputs}, device_, log_.get(), known, split_);
   if (cpu_threads_ > 1) {
     const DeviceThreads threads(at::kCPU, cpu_threads_);
-    take_times(profile_layers(graph, {inputs}, at::kCPU, nullptr, known), &profile);
+    take_times(profile_layers(graph, {inputs}, at::kCPU, nullptr, known, split_), &profile);
   }
   return measured_.emplace(sizes, std::move(profile)).first->second;
 }
@@ -182,6 +185,9 @@ plan::LayerProfile MeasuredSamples::measure(const at::Tensor& example, std::int6
     if (cost.parameters == 0) continue;
     cost.forward *= times_;
     cost.backward *= times_;
+    if (!cost.split) continue;
+    cost.split->input_grad *= times_;
+    cost.split->weight_grad *= times_;
   }
   return profile;
 }

@@ -10,6 +10,7 @@
 
 #include "trestle/comm/message_log.h"
 #include "trestle/nn/layers.h"
+#include "trestle/pipeline/profile/profile_layers.h"
 #include "trestle/plan/layer_profile.h"
 #include "trestle/precision/autocast.h"
 #include "trestle/precision/layer_speed.h"
@@ -30,7 +31,7 @@ class MeasuredSamples {
   // its layers beside the blocks.
   MeasuredSamples(const recipe::Recipe& recipe, const nn::Layers& model, at::Device device,
                   const std::optional<precision::SlowPrecision>& slow,
-                  std::shared_ptr<MessageLog> log, int cpu_threads,
+                  std::shared_ptr<MessageLog> log, int cpu_threads, SplitBackwards split,
                   const MeasuredSamples* like = nullptr);
 
   // The profile of a micro-batch of `count` examples like this one, [1, ...].
@@ -52,6 +53,7 @@ class MeasuredSamples {
   double times_ = 1;  // slower than measured
   std::shared_ptr<MessageLog> log_;
   int cpu_threads_;
+  SplitBackwards split_;
   const MeasuredSamples* like_;
   mutable std::map<std::vector<std::int64_t>, plan::LayerProfile> measured_;  // by the sizes
 };

@@ -17,28 +17,44 @@ namespace {
 
 const schedule::ScheduleInfo& known(const recipe::Recipe& recipe) {
   if (recipe.pipeline.schedule == "auto")
-    throw UsageError("a run has the name or the table of a schedule, and 'auto' is neither",
-                     {.hint = "Make the best table once: trestle schedules RECIPE --save-csv "
-                              "best.csv. Then give --schedule best.csv."});
+    throw UsageError("schedule = \"auto\" is searched when a run begins, and this needs its stages",
+                     {.hint = "Name a schedule, or make the table first: trestle schedules RECIPE "
+                              "--save-csv best.csv. Then give --schedule best.csv."});
   return choose("schedule", recipe.pipeline.schedule, schedule::known_schedules());
 }
 
-}  // namespace
-
-schedule::Schedule read_table(const std::filesystem::path& file) {
-  schedule::Schedule table = schedule::parse_csv(read_text_file(file), file.string());
+schedule::Schedule checked_table(const std::string& csv, const std::string& where) {
+  schedule::Schedule table = schedule::parse_csv(csv, where);
   try {
     schedule::validate(table);
   } catch (Error& error) {
-    error.add_context("in " + file.string());
+    error.add_context("in " + where);
     throw;
   }
   return table;
 }
 
+}  // namespace
+
+schedule::Schedule read_table(const std::filesystem::path& file) {
+  return checked_table(read_text_file(file), file.string());
+}
+
+bool searches_schedule(const recipe::Recipe& recipe) {
+  return recipe.pipeline.schedule == "auto" && recipe.pipeline.table.empty();
+}
+
 std::optional<schedule::Schedule> table_of(const recipe::Recipe& recipe) {
   const std::filesystem::path file = recipe.pipeline.schedule;
-  if (file.extension() != ".csv") return std::nullopt;
+  const bool is_file = file.extension() == ".csv";
+  if (!recipe.pipeline.table.empty()) {
+    if (!is_file && recipe.pipeline.schedule != "auto")
+      throw UsageError(text("'table' in [pipeline] is not that of the schedule '",
+                            recipe.pipeline.schedule, "'"),
+                       {.hint = "Leave it out, or set schedule = \"auto\"."});
+    return checked_table(join(recipe.pipeline.table, "\n"), "'table' in [pipeline]");
+  }
+  if (!is_file) return std::nullopt;
   if (!std::filesystem::is_regular_file(file))
     throw UsageError(
         text("'schedule' in [pipeline]: there is no file ", file.string()),
@@ -52,8 +68,18 @@ std::optional<schedule::Schedule> table_of(const recipe::Recipe& recipe) {
   return table;
 }
 
+recipe::Recipe with_table(recipe::Recipe recipe) {
+  if (const auto table = table_of(recipe)) recipe.pipeline.table = rows_of(*table);
+  return recipe;
+}
+
+std::vector<std::string> rows_of(const schedule::Schedule& table) {
+  return split(trim(schedule::to_csv(table)), '\n');
+}
+
 int stages_per_rank(const recipe::Recipe& recipe) {
   const auto table = table_of(recipe);
+  if (!table && recipe.pipeline.schedule == "auto") (void)known(recipe);
   if (!table)
     return schedule::stages_per_rank(recipe.pipeline.schedule,
                                      static_cast<int>(recipe.pipeline.stages_per_rank));
@@ -88,11 +114,13 @@ std::size_t rank_count(const recipe::Recipe& recipe, std::size_t stages) {
 }
 
 bool splits_backward(const recipe::Recipe& recipe) {
+  if (searches_schedule(recipe)) return true;
   const auto table = table_of(recipe);
   return table ? schedule::splits_backward(*table) : known(recipe).splits_backward;
 }
 
 bool all_forwards_first(const recipe::Recipe& recipe) {
+  if (searches_schedule(recipe)) return true;
   const auto table = table_of(recipe);
   return table ? schedule::all_forwards_first(*table) : known(recipe).all_forwards_first;
 }

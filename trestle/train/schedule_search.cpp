@@ -13,29 +13,37 @@ namespace trestle::train {
 recipe::Recipe recipe_to_search(recipe::Recipe recipe) {
   recipe.pipeline.balance.clear();
   recipe.pipeline.stages_per_rank = 0;
+  recipe.pipeline.table.clear();
   recipe.pipeline.schedule = "gpipe";  // which every loss allows
   return recipe;
 }
 
+Bytes memory_of_search(const LayerCosts& costs) {
+  Bytes least = 0;
+  for (const Bytes budget : costs.budgets)
+    if (budget > 0) least = least > 0 ? std::min(least, budget) : budget;
+  return least;
+}
+
+std::vector<int> balance_of_search(const LayerCosts& costs, std::size_t stages) {
+  return plan::balance_by_time(costs.profile, static_cast<int>(stages));
+}
+
 plan::ScheduleAnswer find_schedule(const recipe::Recipe& recipe, const LayerCosts& costs,
-                                   const std::vector<int>& stages_per_rank, Bytes memory,
-                                   const UserParts& user_parts) {
-  const auto ranks = static_cast<int>(costs.devices.size());
-  const auto layers = costs.profile.layers.size();
+                                   const SearchedSchedules& searched, const UserParts& user_parts) {
+  const std::vector<std::int64_t>& given = recipe.pipeline.balance;
   plan::ScheduleQuestion question{
-      .ranks = ranks,
+      .ranks = static_cast<int>(costs.devices.size()),
       .micro_batches = costs.sizes.micro_batches,
-      .stages_per_rank = stages_per_rank,
-      .memory = memory,
+      .stages_per_rank = searched.stages_per_rank,
+      .memory = searched.memory,
       .whole_batch_loss = loss_of(recipe, user_parts).kind == nn::Loss::Kind::WholeBatch,
       .recompute = schedule::parse_recompute(recipe.pipeline.recompute.at(0))};
-  if (question.memory == 0)
-    for (const Bytes budget : costs.budgets)
-      if (budget > 0)
-        question.memory = question.memory > 0 ? std::min(question.memory, budget) : budget;
   question.stages =
       [&](const std::vector<int>& rank_of_stage) -> std::optional<plan::PlacedStages> {
-    if (rank_of_stage.size() > layers) return std::nullopt;
+    const std::size_t stages = rank_of_stage.size();
+    if (given.empty() ? stages > costs.profile.layers.size() : stages != given.size())
+      return std::nullopt;
     LayerCosts placed = costs;
     placed.devices.clear();
     placed.budgets.clear();
@@ -43,12 +51,13 @@ plan::ScheduleAnswer find_schedule(const recipe::Recipe& recipe, const LayerCost
       placed.devices.push_back(costs.devices[static_cast<std::size_t>(rank)]);
       placed.budgets.push_back(costs.budgets[static_cast<std::size_t>(rank)]);
     }
-    const auto balance =
-        plan::balance_by_time(costs.profile, static_cast<int>(rank_of_stage.size()));
+    const std::vector<int> balance = given.empty() ? balance_of_search(costs, stages)
+                                                   : std::vector<int>(given.begin(), given.end());
     plan::CutCosts cut = costs_of_cut(recipe, placed, balance, user_parts);
     // The question is about ranks of their own, also where the recipe's devices are one CPU.
     cut.costs.concurrency = simulate::Concurrency::EachRank;
     cut.costs.device_of_stage = rank_of_stage;
+    add_message_times(recipe, placed, balance, rank_of_stage, searched.times, &cut.costs);
     return plan::PlacedStages{.costs = std::move(cut.costs), .routes = std::move(cut.routes)};
   };
   return plan::find_schedule(question);

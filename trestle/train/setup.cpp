@@ -243,7 +243,7 @@ void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char
                           counted(table->rank_count(), "rank"), ", and ",
                           counted(static_cast<std::int64_t>(devices), what),
                           plural(static_cast<std::int64_t>(devices), " is", " are"), " given"));
-  if (stages == 0) return;
+  if (stages == 0 || searches_schedule(recipe)) return;
   if (devices == 1 || table) return (void)ranks_of_stages(recipe, stages);
   const int each = stages_per_rank(recipe);
   const std::size_t needed = devices * static_cast<std::size_t>(each);

@@ -7,12 +7,15 @@
 
 #include "trestle/deepspeed/options.h"
 #include "trestle/parallel/tensor_stages.h"
+#include "trestle/train/chosen_schedule.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/initial_weights.h"
 #include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/mesh_options.h"
+#include "trestle/train/message_times.h"
 #include "trestle/train/rank_agreement.h"
 #include "trestle/train/run_folder/run_paths.h"
+#include "trestle/train/schedule_search.h"
 #include "trestle/train/slow_precision.h"
 #include "trestle/train/validator.h"
 
@@ -32,6 +35,17 @@ void note_statistics_of_replicas(const TrainingSetup& setup) {
       "statistics of the first replica. Validation differs from that of one process.");
 }
 
+// The devices of one pipeline's ranks. One process has all of them.
+std::vector<Device> one_of_each_pipeline_rank(const std::vector<Device>& all,
+                                              const RunRanks& ranks) {
+  if (ranks.alone()) return all;
+  const auto count = static_cast<std::size_t>(ranks.pipeline_ranks());
+  if (all.size() == 1) return std::vector<Device>(count, all[0]);
+  std::vector<Device> own;
+  for (std::size_t rank = 0; rank < count; ++rank) own.push_back(all.at(rank * all.size() / count));
+  return own;
+}
+
 std::unique_ptr<Progress> silent_progress() {
   return make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
 }
@@ -41,16 +55,14 @@ std::unique_ptr<Progress> silent_progress() {
 TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hooks,
                              const RunFolder* resumed)
     : ranks(hooks.world),
-      recipe(with_transformer_sizes(given)),
+      recipe(with_table(with_transformer_sizes(given))),
       deepspeed(deepspeed::deepspeed_config_of(given)),
       silent(hooks.progress ? nullptr : silent_progress()),
       progress(hooks.progress ? *hooks.progress : *silent),
       optimizer_factory(std::make_shared<RecipeOptimizers>(given)) {
   refuse_different_recipes(recipe, ranks);
   ranks.lay_out(recipe.mesh);
-  if (const int places = ranks.pipeline_ranks(); places > 1)
-    ranks.set_rank_of_last_stage(
-        ranks_of_stages(recipe, stage_count(recipe, static_cast<std::size_t>(places))).back());
+  if (!searches_schedule(recipe)) find_last_stage();
   check_training(recipe, hooks.user_parts);
   const bool begins = resumed == nullptr;  // otherwise its checkpoint has the weights
   if (begins) check_initial_weights(recipe);
@@ -66,8 +78,11 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
                                                          stage_units_of(recipe.mesh));
   // With a given balance all mistakes in [pipeline] are found before any data is read or
   // synthesized.
-  if (!recipe.pipeline.balance.empty()) pipeline = cut_pipeline(model, {});
+  if (!recipe.pipeline.balance.empty() && !searches_schedule(recipe))
+    pipeline = cut_pipeline(model, {});
   ranks.first_then_others([&] { open_data(hooks, resumed); });
+  const bool cuts_for_search = searches_schedule(recipe) && recipe.pipeline.balance.empty();
+  if (searches_schedule(recipe)) search_schedule(hooks, all_devices);
   task.loss = loss_of_split(recipe, hooks.user_parts, ranks.tensor());
   check_shares(recipe, task.training->examples());
   if (const auto part = ranks.reads()) first = task.training->read(0, 0, *part, ranks.share());
@@ -84,7 +99,36 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
   optimizers = optimizer_factory->of(*pipeline);
   if (is_transformer(recipe)) sample.emplace(recipe, ranks);
   plan = make_plan(recipe, *pipeline, model, devices, task, prediction, hooks.user_parts);
+  if (cuts_for_search) plan.balance_from = "measured";
   add_ranks(all_devices, *pipeline, ranks, &plan);
+}
+
+void TrainingSetup::find_last_stage() {
+  if (const int places = ranks.pipeline_ranks(); places > 1)
+    ranks.set_rank_of_last_stage(
+        ranks_of_stages(recipe, stage_count(recipe, static_cast<std::size_t>(places))).back());
+}
+
+void TrainingSetup::search_schedule(const TrainHooks& hooks,
+                                    const std::vector<Device>& all_devices) {
+  HostTimes times;
+  if (ranks.pipeline_ranks() > 1) {
+    constexpr Bytes message = Bytes{1} << 20;
+    times.replicas = times.tensor = times.stages =
+        time_messages(ranks.pipeline_group(), devices[0].torch, message);
+  }
+  std::string chosen;
+  if (ranks.reports()) {
+    const recipe::Recipe searched = recipe_to_search(recipe);
+    const LayerCosts costs =
+        measure_layers(searched, task, one_of_each_pipeline_rank(all_devices, ranks), hooks.models,
+                       SplitBackwards::Measure);
+    const ChosenSchedule found = choose_schedule(recipe, costs, times, hooks.user_parts);
+    for (const std::string& line : found.reasons) progress.note(line);
+    chosen = recipe::to_toml(found.recipe);
+  }
+  recipe.pipeline = recipe::parse_recipe(ranks.from_first(chosen), recipe.name).pipeline;
+  find_last_stage();
 }
 
 void TrainingSetup::check_metric() {

@@ -55,8 +55,11 @@ struct TrainingSetup {
   RunPlan plan;
 
  private:
+  void find_last_stage();  // for the ranks, which ask whether they hold it
   std::unique_ptr<Pipeline> cut_pipeline(const nn::Layers& model, const nn::Values& sample) const;
   void open_data(const TrainHooks& hooks, const RunFolder* resumed);
+  // Takes the schedule of "auto" into the recipe. All ranks call it; the first one searches.
+  void search_schedule(const TrainHooks& hooks, const std::vector<Device>& all_devices);
   void make_pipeline_if_missing(const nn::Layers& model, const std::optional<data::Batch>& first);
   void predict(const std::optional<data::Batch>& first);
   ShardOptions shard_options() const;

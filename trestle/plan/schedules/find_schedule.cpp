@@ -61,10 +61,20 @@ class ScheduleSearch {
     });
     if (answer_.fixed.front().fits(memory)) answer_.best = answer_.fixed.front();
     for (const Order& order : orders()) try_order(order);
+    if (answer_.best && gain() < least_gain) answer_.best = answer_.fixed.front();
     return std::move(answer_);
   }
 
  private:
+  // A table of its own has to be worth it.
+  static constexpr double least_gain = 0.005;
+
+  // The share of a step that the best one takes less than the fastest fixed one.
+  double gain() const {
+    const SimulatedSchedule& fixed = answer_.fixed.front();
+    return fixed.fits(question_.memory) ? 1 - answer_.best->seconds / fixed.seconds : 1;
+  }
+
   const std::optional<PlacedStages>& stages_of(const std::vector<int>& rank_of_stage) {
     const auto [found, is_new] = stages_.try_emplace(rank_of_stage);
     if (is_new) found->second = question_.stages(rank_of_stage);

@@ -53,7 +53,8 @@ struct ScheduleAnswer {
   std::vector<SimulatedSchedule> fixed = {};
   // Schedules that do not take them, with the reason.
   std::vector<std::pair<std::string, std::string>> refused = {};
-  // The fastest that fits, a fixed one or one that the search has made. Nothing: none fits.
+  // The fastest that fits: one that the search has made, if it is at least 0.5 % faster than the
+  // fastest fixed one that fits, or that one. Nothing: none fits.
   std::optional<SimulatedSchedule> best = {};
   int simulated = 0;  // schedules
 
