@@ -130,8 +130,11 @@ TEST_F(SchedulesVerb, NamesMistakes) {
               HasSubstr("name one file"));
   EXPECT_THAT(refused({"view", "--schedule", "zbv", "--stages", "4", "--stages-per-rank", "1"}),
               HasSubstr("It has 2"));
-  EXPECT_THAT(refused({"plan", "small.toml", "--devices", "2", "--keep", "schedule=zbv"}),
-              HasSubstr("plans are not searched over schedule 'zbv'"));
+  EXPECT_THAT(
+      refused({"plan", "--gpt", "layers=4,hidden=64,heads=4,sequence=32,vocabulary=128",
+               "--machine", std::string(TRESTLE_SOURCE_DIR) + "/machines/a100-8-per-node.toml",
+               "--devices", "8", "--batch", "8", "--keep", "schedule=zbv"}),
+      HasSubstr("whole backwards, unlike zbv"));
   EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "zbv",
                        "--devices", "virtual:2", "--balance", "11,11"}),
               AllOf(HasSubstr("2 devices of 2 stages"), HasSubstr("4 entries")));

@@ -61,7 +61,7 @@ TEST(ChoosePlan, WritesThePlanIntoTheRecipe) {
   recipe.name = "mine";
   recipe.plan.automatic = true;
   recipe.plan.goal = "memory";
-  recipe.plan.keep = {"pipeline=2,data=2,level=3"};
+  recipe.plan.keep = {"pipeline=2,data=2,level=3,schedule=1f1b"};
   const ChosenPlan chosen = choose_plan(recipe, {}, {});
   EXPECT_EQ(chosen.recipe.name, "mine");
   EXPECT_EQ(chosen.recipe.plan, recipe::Recipe::Plan());

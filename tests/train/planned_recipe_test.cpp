@@ -10,6 +10,7 @@
 #include "trestle/plan/search/search.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/dry_run.h"
+#include "trestle/train/recipe_schedule.h"
 #include "trestle/train/setup.h"
 
 namespace trestle::train {
@@ -47,6 +48,9 @@ TEST(PlannedRecipe, PeaksAreThoseOfDryRuns) {
        {Strategy{.pipeline = 2, .micro_batch = 4},
         Strategy{.pipeline = 2, .micro_batch = 4, .schedule = "gpipe"},
         Strategy{.pipeline = 2, .micro_batch = 2, .recompute = BlockRecompute::All},
+        Strategy{.pipeline = 2, .micro_batch = 4, .schedule = "zb_h1"},
+        Strategy{.pipeline = 2, .micro_batch = 4, .schedule = "zbv"},
+        Strategy{.pipeline = 2, .data = 2, .micro_batch = 2, .schedule = "interleaved_1f1b"},
         Strategy{.data = 4, .micro_batch = 2}, Strategy{.data = 2, .level = 1, .micro_batch = 4},
         Strategy{.data = 2, .level = 3, .micro_batch = 4},
         Strategy{.tensor = 2, .pipeline = 2, .micro_batch = 4}}) {
@@ -56,11 +60,37 @@ TEST(PlannedRecipe, PeaksAreThoseOfDryRuns) {
     ASSERT_EQ(ledgers.size(), static_cast<std::size_t>(strategy.pipeline)) << to_string(strategy);
     if (strategy.devices() == strategy.pipeline) recipe.devices.use = "virtual:2x64MiB";
     const RunPlan dry = plan_on_paper(recipe);
-    ASSERT_EQ(dry.stages.size(), ledgers.size()) << to_string(strategy);
-    for (std::size_t stage = 0; stage < ledgers.size(); ++stage)
-      EXPECT_EQ(static_cast<Bytes>(ledgers[stage].total()), dry.stages[stage].predicted_peak)
+    const std::vector<int> ranks = ranks_of_stages(recipe, dry.stages.size());
+    ASSERT_EQ(dry.stages.size() % ledgers.size(), 0u) << to_string(strategy);
+    for (std::size_t stage = 0; stage < dry.stages.size(); ++stage)
+      EXPECT_EQ(static_cast<Bytes>(ledgers[static_cast<std::size_t>(ranks[stage])].total()),
+                dry.stages[stage].predicted_peak)
           << to_string(strategy) << ", stage " << stage;
   }
+}
+
+// With a core for each rank. A bound is below the step of every schedule, and split backwards gain
+// what they are made for where I and W take half of B each.
+TEST(PlannedRecipe, ComparesSchedulesWithSeveralStagesAndSplitBackwards) {
+  const PlannedRecipe model = planned(recipe_of_model("mlp"), 2);
+  std::map<std::string, double> seconds;
+  for (const std::string& schedule : model.schedules()) {
+    const Strategy strategy{.pipeline = 2, .micro_batch = 4, .schedule = schedule};
+    const auto n = plan::micro_batches_of(strategy, 16);
+    ASSERT_TRUE(model.broken_rules(strategy).empty()) << schedule;
+    plan::StrategyCosts costs = model.costs(strategy, n);
+    for (const simulate::StageCost& stage : costs.costs.stages)
+      EXPECT_TRUE(stage.kept_for_weights.has_value()) << schedule;  // I and W are measured
+    const double part = 2.0 / static_cast<double>(costs.costs.stages.size());
+    for (simulate::StageCost& stage : costs.costs.stages) {
+      stage.forward = stage.input_grad = stage.weight_grad = part;
+      stage.backward = 2 * part;
+    }
+    seconds[schedule] = plan::predict_step(*costs.table, 1, costs).seconds;
+    EXPECT_LE(plan::least_step_seconds(n, 1, costs), seconds[schedule] * (1 + 1e-9)) << schedule;
+  }
+  EXPECT_LT(seconds["zb_h1"], seconds["1f1b"]);
+  EXPECT_LT(seconds["zbv"], seconds["1f1b"]);
 }
 
 // In all stages a transformer recomputes its blocks. The first stages alone are recomputed whole.
@@ -137,8 +167,16 @@ TEST(PlannedRecipe, SchedulesAndStagesFollowTheRecipe) {
     EXPECT_LE(strategy.pipeline, 3);
   EXPECT_FALSE(rules.empty());
   EXPECT_EQ(model.layers(), 3);
-  EXPECT_EQ(model.schedules().size(), 2u);
   EXPECT_EQ(model.recomputations().size(), 2u);
+  EXPECT_EQ(model.schedules(),
+            (std::vector<std::string>{"1f1b", "gpipe", "zb_h1", "interleaved_1f1b", "zbv"}));
+  const auto rule_of = [&](const Strategy& strategy) {
+    const auto broken = model.broken_rules(strategy);
+    return broken.empty() ? "" : broken.front().why;
+  };
+  EXPECT_EQ(rule_of({.pipeline = 2, .schedule = "zb_h1"}), "");
+  EXPECT_THAT(rule_of({.pipeline = 2, .schedule = "zbv"}), HasSubstr("4 stages are more than 3"));
+  EXPECT_THAT(rule_of({.schedule = "zb_h1"}), HasSubstr("needs a pipeline of 2 ranks"));
 }
 
 // two_linears has 12 x 16 + 16 and 16 x 4 + 4 parameters of 4 bytes.

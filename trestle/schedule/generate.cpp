@@ -110,14 +110,4 @@ std::vector<int> ranks_of_stages(std::string_view name, int stages, int stages_p
                                                 : table_in_loop(options).rank_of_stage;
 }
 
-const std::vector<ScheduleInfo>& schedules_of_plans() {
-  static const std::vector<ScheduleInfo> runs = [] {
-    std::vector<ScheduleInfo> list;
-    for (const ScheduleInfo& info : known_schedules())
-      if (!info.splits_backward && info.stages_per_rank == 1) list.push_back(info);
-    return list;
-  }();
-  return runs;
-}
-
 }  // namespace trestle::schedule

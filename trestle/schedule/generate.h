@@ -53,7 +53,4 @@ int stages_per_rank(std::string_view name, int given);
 // [stage] its rank in the schedule's tables. Throws UsageError as generate() does.
 std::vector<int> ranks_of_stages(std::string_view name, int stages, int stages_per_rank);
 
-// Those that plans are searched over: with one stage on each rank, and without I and W.
-const std::vector<ScheduleInfo>& schedules_of_plans();
-
 }  // namespace trestle::schedule

@@ -324,6 +324,10 @@ std::vector<BrokenRule> PlannedGpt::broken_rules(const Strategy& strategy) const
   if (is_fp32(strategy) && !machine_.peak_fp32)
     broken.push_back(
         {"precision", text("machine '", machine_.name, "' has no peak_fp32 in [device]")});
+  if (!has_plain_schedule(strategy))
+    broken.push_back({"schedule", text("a GPT by its sizes has one stage on a rank and whole "
+                                       "backwards, unlike ",
+                                       strategy.schedule)});
   if (strategy.recompute_stages > 0)
     broken.push_back(
         {"recompute",

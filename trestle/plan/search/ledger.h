@@ -8,9 +8,9 @@
 
 namespace trestle::plan {
 
-// The bytes of one stage's device at its peak, by purpose.
+// The bytes of the device of one stage, or of a rank's several stages, at its peak, by purpose.
 struct Ledger {
-  int stage = 0;
+  int stage = 0;          // or the rank
   double parameters = 0;  // weights, in the type of the products
   double gradients = 0;
   double optimizer = 0;    // its averages and fp32 weights

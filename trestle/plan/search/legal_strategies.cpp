@@ -166,12 +166,14 @@ class Listing {
     for (const std::string& schedule : schedules) {
       // On one stage all take the same time. The first that a model has is the one to take there.
       if (strategy.pipeline == 1 && schedule != schedules.front()) continue;
+      strategy.recompute_layers = strategy.recompute_stages = 0;
       strategy.schedule = schedule;
       strategy.precision = Precision::Own;
       strategy.recompute = BlockRecompute::None;
       strategy.sequence_parallel = false;
       if (!legal_chunks(strategy, schedule, strategy.chunks, n)) continue;
-      const bool may_have_rules = strategy.chunks > 1 || kept.schedule;
+      const bool may_have_rules =
+          strategy.chunks > 1 || kept.schedule || !has_plain_schedule(strategy);
       if (may_have_rules && !legal_by_model(strategy)) continue;
       for (const Precision precision : precisions()) {
         strategy.precision = precision;

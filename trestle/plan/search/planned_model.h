@@ -23,7 +23,7 @@ struct BrokenRule {
 // The costs of one step on one replica of the pipeline.
 struct StrategyCosts {
   simulate::Costs costs;
-  // For each stage: the seconds of a step that its device waits for messages of its tensor group,
+  // For each stage: the seconds of a step that its rank waits for messages of its tensor group,
   // and for those of its data group. They are parts of the times in `costs`.
   std::vector<double> tensor_messages = {};
   std::vector<double> data_messages = {};
@@ -73,7 +73,7 @@ class PlannedModel {
   virtual std::vector<BrokenRule> broken_rules(const Strategy& strategy) const = 0;
   // The same for the size of a micro-batch alone, of a strategy with degrees and micro-batch.
   virtual std::vector<BrokenRule> rules_of_micro_batch(const Strategy&) const { return {}; }
-  // One for each stage, in order. The strategy is legal.
+  // One for each rank of the pipeline, in order. The strategy is legal.
   virtual std::vector<Ledger> ledgers(const Strategy& strategy,
                                       std::int64_t micro_batches) const = 0;
   virtual StrategyCosts costs(const Strategy& strategy, std::int64_t micro_batches) const = 0;
@@ -84,7 +84,8 @@ class PlannedModel {
     return costs(strategy, micro_batches);
   }
 
-  // One for each stage: the bytes that its ranks send. Nothing if the model does not know them.
+  // One for each rank of the pipeline: the bytes that it sends. Nothing if the model does not know
+  // them.
   virtual std::vector<LinkBytes> sent(const Strategy&, std::int64_t /*micro_batches*/) const {
     return {};
   }

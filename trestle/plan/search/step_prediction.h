@@ -29,10 +29,11 @@ StepPrediction predict_step(const Strategy& strategy, std::int64_t micro_batches
 StepPrediction predict_step(const schedule::Schedule& table, int chunks,
                             const StrategyCosts& costs);
 
-// No schedule of these costs is shorter. The last stage cannot begin before all earlier ones have
-// run one forward, nor can the step end before they have run one backward after its last; each
-// stage runs all its micro-batches; shared cores run the passes of all stages; and the update comes
-// after that. Interleaving divides the time on earlier stages by the number of chunks.
+// No schedule of these costs is shorter. A rank cannot begin before the stages ahead of its first
+// one have run one forward, nor can the step end before they have run one backward, or one I, after
+// its last; each rank runs all its micro-batches; shared cores run the passes of all stages; and
+// the update comes after that. Interleaving divides the time on earlier stages by the number of
+// chunks.
 double least_step_seconds(std::int64_t micro_batches, int chunks, const StrategyCosts& costs);
 
 }  // namespace trestle::plan

@@ -15,13 +15,6 @@ namespace {
 
 void check_schedule(const std::string& name) {
   choose("schedule", name, schedule::known_schedules());
-  std::vector<std::string> names;
-  for (const auto& one : schedule::schedules_of_plans()) names.push_back(one.name);
-  if (std::find(names.begin(), names.end(), name) == names.end())
-    throw UsageError(text("plans are not searched over schedule '", name,
-                          "': they have one stage on a rank, and whole backwards"),
-                     {.hint = text("Keep one of ", join(names, ", "),
-                                   ". `trestle schedules` compares all schedules.")});
 }
 
 struct NamedRecompute {
@@ -128,6 +121,11 @@ std::string_view to_string(Precision precision) {
 
 Precision parse_precision(std::string_view word) {
   return choose("precision", word, precision_words).precision;
+}
+
+bool has_plain_schedule(const Strategy& strategy) {
+  const auto& info = choose("schedule", strategy.schedule, schedule::known_schedules());
+  return !info.splits_backward && info.stages_per_rank == 1;
 }
 
 std::int64_t micro_batches_of(const Strategy& strategy, std::int64_t batch) {

@@ -29,7 +29,7 @@ Precision parse_precision(std::string_view word);
 
 struct Strategy {
   int tensor = 1;    // ranks that split each layer
-  int pipeline = 1;  // stages
+  int pipeline = 1;  // ranks with stages of their own: one each, or what the schedule needs
   int data = 1;      // replicas, or ranks that shard their state
   int level = 0;     // what the data ranks shard, the level of ZeRO: 0 nothing, 1 the optimizer's
                      // state, 2 gradients too, 3 parameters too
@@ -43,7 +43,7 @@ struct Strategy {
   // of stages, the first ones. 0 = all.
   int recompute_layers = 0;
   int recompute_stages = 0;
-  std::string schedule = "1f1b";   // a name of schedule::schedules_of_plans()
+  std::string schedule = "1f1b";   // a name of schedule::known_schedules()
   int chunks = 1;                  // of a stage: above 1, 1f1b is interleaved
   bool sequence_parallel = false;  // tensor ranks split the tokens of norms and dropout
   Precision precision = Precision::Own;
@@ -53,6 +53,10 @@ struct Strategy {
   int shards() const { return level > 0 ? data / replicate : 1; }
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
+
+// Whether its schedule has one stage on each rank, and neither I nor W. Formulas know such schedules
+// alone.
+bool has_plain_schedule(const Strategy& strategy);
 
 // The micro-batches of a step: batch / (data x micro_batch), rounded down.
 std::int64_t micro_batches_of(const Strategy& strategy, std::int64_t batch);

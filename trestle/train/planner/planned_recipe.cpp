@@ -9,10 +9,12 @@
 #include "trestle/base/text.h"
 #include "trestle/device/threads.h"
 #include "trestle/plan/balance.h"
+#include "trestle/schedule/generate.h"
 #include "trestle/schedule/optimizer_steps.h"
 #include "trestle/train/language/model_flops.h"
 #include "trestle/train/language/transformer_recipe.h"
 #include "trestle/train/planner/sent_bytes.h"
+#include "trestle/train/recipe_schedule.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/task.h"
 
@@ -32,6 +34,10 @@ constexpr const char* level_words[] = {"none", "optimizer_state", "gradients", "
 std::string key_of(const recipe::Recipe& recipe) {
   return text(recipe.mesh.tensor, recipe.mesh.sequence_parallel ? " sequence" : "", " ",
               join(recipe.pipeline.checkpoint, ","), " ", recipe.train.precision);
+}
+
+int stages_per_rank(const Strategy& strategy) {
+  return strategy.pipeline > 1 ? schedule::stages_per_rank(strategy.schedule, 0) : 1;
 }
 
 bool has_batch_norm(const nn::Layers& model) {
@@ -134,7 +140,8 @@ HostTimes PlannedRecipe::times_of(const Strategy& strategy) const {
 
 const PlannedRecipe::Variant& PlannedRecipe::variant(const Strategy& strategy, int threads) const {
   recipe::Recipe recipe = with_strategy(strategy);
-  recipe.pipeline.schedule = "gpipe";  // which every loss allows; the layers are the same
+  // Which every loss allows: the layers are the same. I and W are measured if a search needs them.
+  recipe.pipeline.schedule = devices_.count > 1 ? "auto" : "gpipe";
   recipe.pipeline.micro_batches = 1;
   // Strategies that differ in their data ranks share the layers.
   recipe.mesh.replicate = recipe.mesh.shard = 1;
@@ -195,16 +202,20 @@ const PlannedRecipe::Cut& PlannedRecipe::cut_of(const Strategy& strategy) const 
   Cut cut;
   cut.recipe = with_strategy(strategy);
   cut.costs = layer_costs_of(strategy);
-  // Each stage has a device of its own.
+  // Each rank has a device of its own.
   cut.costs.devices.clear();
-  for (int stage = 0; stage < strategy.pipeline; ++stage)
-    cut.costs.devices.push_back(text(device_name(devices_.device.torch), " ", stage));
+  for (const int rank :
+       schedule::ranks_of_stages(strategy.schedule, strategy.pipeline * stages_per_rank(strategy),
+                                 stages_per_rank(strategy)))
+    cut.costs.devices.push_back(text(device_name(devices_.device.torch), " ", rank));
   cut.costs.budgets.assign(cut.costs.devices.size(), devices_.device.budget);
   cut.costs.sizes.recompute = schedule::parse_recompute(cut.recipe.pipeline.recompute.at(0));
   try {
-    cut.balance = plan::balance_within(cut.costs.profile, cut.costs.budgets, cut.costs.sizes);
+    cut.balance = plan::balance_within(cut.costs.profile, cut.costs.budgets, cut.costs.sizes,
+                                       device_numbers(cut.costs));
   } catch (const UsageError&) {  // nothing fits: then what comes nearest
-    cut.balance = plan::balance_by_size(cut.costs.profile, strategy.pipeline, cut.costs.sizes);
+    cut.balance = plan::balance_by_size(
+        cut.costs.profile, static_cast<int>(cut.costs.budgets.size()), cut.costs.sizes);
   }
   cut.step =
       step_on_paper(cut.recipe, cut.costs, cut.balance, hooks_.user_parts, times_of(strategy));
@@ -231,7 +242,7 @@ std::string PlannedRecipe::flops_formula() const {
 
 std::vector<std::string> PlannedRecipe::schedules() const {
   if (loss_of(recipe_, hooks_.user_parts).kind == nn::Loss::Kind::WholeBatch) return {"gpipe"};
-  return {"1f1b", "gpipe"};
+  return {"1f1b", "gpipe", "zb_h1", "interleaved_1f1b", "zbv"};
 }
 
 std::vector<BlockRecompute> PlannedRecipe::recomputations() const {
@@ -242,7 +253,9 @@ std::vector<BlockRecompute> PlannedRecipe::recomputations() const {
 // 'checkpoint' recomputes a transformer's blocks in every stage. The first stages alone are
 // recomputed whole, as those of other models.
 std::vector<int> PlannedRecipe::recompute_stages(const Strategy& strategy) const {
-  if (strategy.pipeline == 1 || strategy.recompute == BlockRecompute::Selective) return {};
+  if (strategy.pipeline == 1 || strategy.recompute == BlockRecompute::Selective ||
+      stages_per_rank(strategy) > 1)
+    return {};
   std::vector<int> stages = {1};
   for (const int more : {strategy.pipeline / 2, strategy.pipeline - 1})
     if (more > stages.back()) stages.push_back(more);
@@ -283,7 +296,14 @@ std::string PlannedRecipe::sources(const plan::Machine& machine) const {
 }
 
 std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) const {
-  if (strategy.chunks > 1) return {{"interleaved", "trestle runs no interleaved schedule"}};
+  if (strategy.chunks > 1)
+    return {{"interleaved", "a recipe names its schedule: keep schedule=interleaved_1f1b"}};
+  if (strategy.pipeline == 1 && !plan::has_plain_schedule(strategy))
+    return {{"schedule", text(strategy.schedule, " needs a pipeline of 2 ranks or more")}};
+  if (strategy.recompute_stages > 0 && stages_per_rank(strategy) > 1)
+    return {{"recompute", text("the first stages of ", strategy.schedule, " are on all ranks")}};
+  if (const int stages = strategy.pipeline * stages_per_rank(strategy); stages > layers())
+    return {{"layers", text(stages, " stages are more than ", layers(), " layers")}};
   if (strategy.recompute_layers > 0)
     return {{"recompute", "a recipe recomputes whole stages: give recompute_stages"}};
   if (strategy.recompute == BlockRecompute::Selective && !is_transformer(recipe_))
@@ -293,9 +313,14 @@ std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) co
   if (strategy.offload && devices_.device.torch.is_cpu())
     return {{"offload", "the memory of the recipe's devices is the host's"}};
   recipe::Recipe recipe = with_strategy(strategy);
-  recipe.pipeline.schedule = schedules().front();
+  // The degrees alone are asked with a schedule that a loss over the whole batch refuses.
+  const bool plain = plan::has_plain_schedule(strategy);
+  if (plain) recipe.pipeline.schedule = schedules().front();
   try {
     check_training(recipe, hooks_.user_parts);
+    if (!plain)  // refuses a number of micro-batches that it does not take
+      (void)compute_actions(recipe, strategy.pipeline * stages_per_rank(strategy),
+                            micro_batches_of(recipe));
     check_shares(recipe, plain().layers->data().training);
   } catch (const UsageError& error) {
     return {{"recipe", error.what()}};
@@ -329,7 +354,7 @@ std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy, std::
   if (!cut.ledgers.empty()) return cut.ledgers;
   const CutPrediction predicted =
       predict_step_on_paper(cut.recipe, cut.costs, cut.balance, cut.step);
-  std::vector<plan::Ledger> ledgers;
+  std::vector<plan::Ledger> ledgers(static_cast<std::size_t>(strategy.pipeline));
   std::size_t first = 0;
   for (std::size_t stage = 0; stage < cut.balance.size(); ++stage) {
     const std::size_t last = first + static_cast<std::size_t>(cut.balance[stage]);
@@ -345,15 +370,19 @@ std::vector<plan::Ledger> PlannedRecipe::ledgers(const Strategy& strategy, std::
     const Bytes share = strategy.level == 3 ? parameters : parameters / strategy.shards();
     if (strategy.offload && strategy.level == 3) parameters = 0;
     const Bytes states = std::max<Bytes>(cost.persistent - parameters - buckets, 0);
-    const auto peak = static_cast<double>(predicted.timeline.device_peak_bytes.at(stage));
-    plan::Ledger ledger{.stage = static_cast<int>(stage)};
-    ledger.parameters = static_cast<double>(parameters);
-    ledger.optimizer = static_cast<double>(states);
-    ledger.gradients = static_cast<double>(cost.gradients + buckets);
+    const int rank = cut.step.costs.device_of_stage.at(stage);
+    plan::Ledger& ledger = ledgers.at(static_cast<std::size_t>(rank));
+    ledger.stage = rank;
+    ledger.parameters += static_cast<double>(parameters);
+    ledger.optimizer += static_cast<double>(states);
+    ledger.gradients += static_cast<double>(cost.gradients + buckets);
+    if (strategy.offload) ledger.host += static_cast<double>(offloaded * share);
+  }
+  for (plan::Ledger& ledger : ledgers) {
+    const auto peak = static_cast<double>(
+        predicted.timeline.device_peak_bytes.at(static_cast<std::size_t>(ledger.stage)));
     ledger.activations =
         std::max(0.0, peak - ledger.parameters - ledger.optimizer - ledger.gradients);
-    if (strategy.offload) ledger.host = static_cast<double>(offloaded * share);
-    ledgers.push_back(ledger);
   }
   cut.ledgers = ledgers;
   return ledgers;

@@ -76,6 +76,23 @@ void add_data(const recipe::Recipe& recipe, const StageParameters& parameters, S
       sent);
 }
 
+// The sums of each rank's stages.
+std::vector<LinkBytes> sent_by_ranks(const std::vector<LinkBytes>& by_stage,
+                                     const std::vector<int>& rank_of_stage) {
+  std::vector<LinkBytes> ranks;
+  for (std::size_t stage = 0; stage < by_stage.size(); ++stage) {
+    const auto rank = static_cast<std::size_t>(rank_of_stage.at(stage));
+    if (ranks.size() <= rank) ranks.resize(rank + 1);
+    ranks[rank].stage = static_cast<int>(rank);
+    for (double GroupBytes::*group :
+         {&GroupBytes::tensor, &GroupBytes::data, &GroupBytes::pipeline}) {
+      ranks[rank].inside.*group += by_stage[stage].inside.*group;
+      ranks[rank].between.*group += by_stage[stage].between.*group;
+    }
+  }
+  return ranks;
+}
+
 }  // namespace
 
 std::vector<LinkBytes> bytes_sent_by_stages(const recipe::Recipe& recipe, const LayerCosts& costs,
@@ -103,7 +120,9 @@ std::vector<LinkBytes> bytes_sent_by_stages(const recipe::Recipe& recipe, const 
       add_messages(
           step.costs.messages[stage].forward,
           actions_of(step.table, s, Kind::Forward) + actions_of(step.table, s, Kind::Recompute));
-      add_messages(step.costs.messages[stage].backward, actions_of(step.table, s, Kind::Backward));
+      add_messages(
+          step.costs.messages[stage].backward,
+          actions_of(step.table, s, Kind::Backward) + actions_of(step.table, s, Kind::InputGrad));
     }
     const std::size_t last = first + static_cast<std::size_t>(balance[stage]);
     StageParameters parameters;
@@ -118,9 +137,12 @@ std::vector<LinkBytes> bytes_sent_by_stages(const recipe::Recipe& recipe, const 
                stage, &sent);
     all.push_back(sent);
   }
-  // Between stages of one replica; those of a rank that runs all stages send nothing.
-  if (!stages_apart(mesh)) return all;
+  // Between stages of one replica; those of one rank send nothing.
+  if (!stages_apart(mesh)) return sent_by_ranks(all, step.table.rank_of_stage);
   const auto add_message = [&](int from, int to, double bytes) {
+    if (step.table.rank_of_stage.at(static_cast<std::size_t>(from)) ==
+        step.table.rank_of_stage.at(static_cast<std::size_t>(to)))
+      return;
     double outside = 0;
     for (const auto& replica : hosts)
       if (replica[static_cast<std::size_t>(from)] != replica[static_cast<std::size_t>(to)])
@@ -137,7 +159,7 @@ std::vector<LinkBytes> bytes_sent_by_stages(const recipe::Recipe& recipe, const 
     add_message(tie.owner, tie.copy, static_cast<double>(tie.bytes));
     if (!tie.frozen) add_message(tie.copy, tie.owner, static_cast<double>(tie.bytes));
   }
-  return all;
+  return sent_by_ranks(all, step.table.rank_of_stage);
 }
 
 }  // namespace trestle::train

@@ -9,8 +9,8 @@
 // Inside of the trainer. Not installed.
 namespace trestle::train {
 
-// One for each stage: the bytes that a rank of it sends in a step, which step_on_paper() made of
-// this cut. The collectives are direct exchanges (comm/backends/direct_collectives.cpp): a rank
+// One for each rank of the pipeline: the bytes that it sends in a step, which step_on_paper() made
+// of this cut. The collectives are direct exchanges (comm/backends/direct_collectives.cpp): a rank
 // sends the same to each other rank of its group, and what goes to another host counts as between
 // nodes. Activations and gradients of skips, and the values and gradients of tied parameters, count
 // as messages between stages.
