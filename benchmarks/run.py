@@ -22,6 +22,7 @@
   (tensor) a step of a decoder whose layers are split over 2 and 4 processes, against parallelize_module on Gloo
   (gpt) a training step of a GPT, against Python torch, eager and compiled; (generate) a token of SmolLM2-135M in fp32, bf16 and int8,
   against transformers, and llama.cpp where its package is; (tokens) 100 MB of text, against Hugging Face's tokenizers
+  (split) a backward in two halves, I and W, against the whole one and against torch.distributed.pipelining's halves
   (weights) a safetensors file of 1 GiB into a model's parameters, against Python's load_file and load_state_dict
 
 Programs run as separate processes, one at a time, alternating. A ratio below 1 is in trestle's favour, except in g and for
@@ -37,7 +38,7 @@ import sys
 
 from bench import HERE, ROOT, Bench, table
 from measuring import Trouble, load, machine, say
-from sections import language, parts, precision, predictions, ranks, reader, resnet50, saving, sharding, start, steps, sweep, tensor, weights
+from sections import language, parts, precision, predictions, ranks, reader, resnet50, saving, schedules, sharding, start, steps, sweep, tensor, weights
 
 # The names of measurements, and the function that makes them.
 SECTIONS = {("a",): steps.one_stage, ("b",): steps.two_stages, ("c", "d"): predictions.predictions, ("e",): start.first_step,
@@ -46,6 +47,7 @@ SECTIONS = {("a",): steps.one_stage, ("b",): steps.two_stages, ("c", "d"): predi
             ("rankstart",): ranks.start, ("idle",): ranks.idle, ("reader",): reader.reading, ("resnet50",): resnet50.steps, ("sweep",): sweep.tutorial,
             ("ddp",): sharding.ddp, ("fsdp",): sharding.fsdp, ("deepspeed",): sharding.deepspeed, ("shardranks",): sharding.ranks, ("overlap",): sharding.overlap,
             ("flatoptimizer",): sharding.flat_optimizer, ("shardlargest",): sharding.largest, ("shardsave",): saving.speed, ("weights",): weights.loading,
+            ("split",): schedules.split,
             ("tensor",): tensor.tensor, ("gpt",): language.gpt, ("characters",): language.characters, ("busy",): language.busy, ("generate",): language.generate, ("tokens",): language.tokens}
 NAMES = [name for names in SECTIONS for name in names]
 OPTIONAL = {"deepspeed"}  # measured only where --only names it: its package compiles a part of itself
