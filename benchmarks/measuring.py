@@ -16,13 +16,18 @@ class Trouble(Exception):
     """An error that the user can fix; the message names the fix."""
 
 
-def run(name, command, show=False):
-    """Returns the JSON object on the last line of the program's output. `show` prints the other lines."""
+def output_of(name, command, show=False):
+    """Returns what the program prints. `show` prints its messages too."""
     done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True,
                           stderr=None if show else subprocess.PIPE)
     if done.returncode != 0:
         raise Trouble(f"{name} failed with exit code {done.returncode}:\n{(done.stderr or done.stdout).strip()[-800:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return done.stdout
+
+
+def run(name, command, show=False):
+    """Returns the JSON object on the last line of the program's output. `show` prints the other lines."""
+    return json.loads(output_of(name, command, show).strip().splitlines()[-1])
 
 
 def seconds_until(name, command, is_the_line):

@@ -23,10 +23,11 @@
   (gpt) a training step of a GPT, against Python torch, eager and compiled; (generate) a token of SmolLM2-135M in fp32, bf16 and int8,
   against transformers, and llama.cpp where its package is; (tokens) 100 MB of text, against Hugging Face's tokenizers
   (split) a backward in two halves, I and W, against the whole one and against torch.distributed.pipelining's halves
+  (largeschedule) schedules of 512 ranks and 4096 micro-batches, generated, validated, lowered and simulated, against limits
   (weights) a safetensors file of 1 GiB into a model's parameters, against Python's load_file and load_state_dict
 
-Programs run as separate processes, one at a time, alternating. A ratio below 1 is in trestle's favour, except in g and for
-pictures per second. Close all other programs first: on a busy machine the numbers mean nothing.
+Programs run as separate processes, one at a time, alternating. A ratio below 1 is in trestle's favour, except in g, for
+pictures and for actions per second. Close all other programs first: on a busy machine the numbers mean nothing.
 
     cmake --preset release && cmake --build --preset release --target trestle_benchmarks trestle_program
     benchmarks/run.py --python PYTHON_WITH_TORCH_AND_TORCHGPIPE [--only a,bf16] [--save]
@@ -47,7 +48,7 @@ SECTIONS = {("a",): steps.one_stage, ("b",): steps.two_stages, ("c", "d"): predi
             ("rankstart",): ranks.start, ("idle",): ranks.idle, ("reader",): reader.reading, ("resnet50",): resnet50.steps, ("sweep",): sweep.tutorial,
             ("ddp",): sharding.ddp, ("fsdp",): sharding.fsdp, ("deepspeed",): sharding.deepspeed, ("shardranks",): sharding.ranks, ("overlap",): sharding.overlap,
             ("flatoptimizer",): sharding.flat_optimizer, ("shardlargest",): sharding.largest, ("shardsave",): saving.speed, ("weights",): weights.loading,
-            ("split",): schedules.split,
+            ("split",): schedules.split, ("largeschedule",): schedules.large,
             ("tensor",): tensor.tensor, ("gpt",): language.gpt, ("characters",): language.characters, ("busy",): language.busy, ("generate",): language.generate, ("tokens",): language.tokens}
 NAMES = [name for names in SECTIONS for name in names]
 OPTIONAL = {"deepspeed"}  # measured only where --only names it: its package compiles a part of itself

@@ -1,9 +1,14 @@
-"""(split): a backward in two halves."""
-from measuring import alternate, best, middle, run, say
+"""(split) and (largeschedule): a backward in two halves, and schedules of many ranks before a run."""
+import json
+
+from measuring import Trouble, alternate, best, middle, output_of, run, say
 from sections.ranks import KEEPS_PAGES
 
 # The target of I + W against B where all layers with large weights are products of matrices.
 SPLIT_NETS = {"linear": "<= 1.05", "convolution": None, "attention": "<= 1.05"}
+SCHEDULES = ("1f1b", "zb_h1", "zbv")
+LEAST_SPEEDS = {"times": 8, "memory": 4}  # millions of actions per second that the simulator kept up before I and W
+LIMITS = {"seconds": 15, "GiB": 4}
 
 
 def halves(name, command):
@@ -35,3 +40,42 @@ def split(bench):
             bench.row(f"{what}, I + W against the peer's", of("trestle", "I + W"), of("pipelining", "I + W"), "<= 1", digits=4)
             bench.row(f"{what}, the peer's I + W against its B", of("pipelining", "I + W"), of("pipelining", "B"), digits=4)
     return results
+
+
+def speed(bench, what, schedule, size):
+    """Runs one benchmark of schedule_speed in a process of its own."""
+    pattern = f"^{what}/{schedule}/{size}(/|$)"
+    found = json.loads(output_of("schedule_speed", [
+        bench.program("schedule_speed"), f"--benchmark_filter={pattern}", "--benchmark_format=json"]))["benchmarks"]
+    if len(found) != 1:
+        raise Trouble(f"schedule_speed has {len(found)} benchmarks {pattern}.\nBuild it again.")
+    return found[0]
+
+
+def large(bench):
+    """(largeschedule) schedules of 512 ranks and 4096 micro-batches before a run, and the simulator's speed"""
+    size, speed_size = ("16/104", "16/104") if bench.arguments.tiny else ("512/4096", "512/400")
+    rounds, details = bench.arguments.rounds, {}
+    for number in range(rounds):
+        for schedule in SCHEDULES:
+            for what in ("times", "memory"):
+                one = {"whole": speed(bench, f"whole_{what}", schedule, size),
+                       "simulator": speed(bench, f"simulate_{what}", schedule, speed_size)}
+                details.setdefault(f"{schedule} {what}", []).append(one)
+                say(f"  round {number + 1}/{rounds}  {schedule}, {what}: {one['whole']['real_time']:.2f} s, "
+                    f"{one['whole']['peak_bytes'] / 2**30:.2f} GiB, {one['simulator']['items_per_second'] / 1e6:.2f} M actions "
+                    "per second")
+    for schedule in SCHEDULES:
+        for what, words in (("times", "without memory"), ("memory", "with memory")):
+            reports = [one["whole"] for one in details[f"{schedule} {what}"]]
+            name = f"(largeschedule) {schedule}, {reports[0]['actions'] / 1e6:.1f} M actions, simulated {words}"
+            bench.row(f"{name}, s (peer: limit)", [one["real_time"] for one in reports], [LIMITS["seconds"]] * rounds,
+                      "<= 1", digits=2)
+            bench.row(f"{name}, peak GiB (peer: limit)", [one["peak_bytes"] / 2**30 for one in reports],
+                      [LIMITS["GiB"]] * rounds, "<= 1", digits=2)
+    millions = lambda key: [one["simulator"]["items_per_second"] / 1e6 for one in details[key]]
+    for what, words in (("times", "without memory"), ("memory", "with memory")):
+        for schedule in SCHEDULES:
+            bench.row(f"(largeschedule) {schedule}, M actions per second simulated {words} (peer: 1f1b)",
+                      millions(f"{schedule} {what}"), millions(f"1f1b {what}"), f">= {LEAST_SPEEDS[what]} M", digits=2)
+    return details
