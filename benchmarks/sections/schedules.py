@@ -7,7 +7,7 @@ from sections.ranks import KEEPS_PAGES
 # The target of I + W against B where all layers with large weights are products of matrices.
 SPLIT_NETS = {"linear": "<= 1.05", "convolution": None, "attention": "<= 1.05"}
 SCHEDULES = ("1f1b", "zb_h1", "zbv")
-LEAST_SPEEDS = {"times": 8, "memory": 4}  # millions of actions per second that the simulator kept up before I and W
+LEAST_SPEEDS = {"times": 8, "memory": 4}  # millions of actions per second; slower machines miss them
 LIMITS = {"seconds": 15, "GiB": 4}
 
 
