@@ -19,6 +19,18 @@ TEST(ShellWord, QuotesWhatAShellWouldChange) {
   EXPECT_EQ(shell_word(""), "''");
 }
 
+TEST(Text, PrintableEscapesWhatATerminalWouldObey) {
+  EXPECT_EQ(printable("2F0 größe", 20), "2F0 größe");
+  EXPECT_EQ(printable("\x1b[31m\n\t\x7f", 20), "\\x1b[31m\\n\\t\\x7f");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "1\xff",
+                      20),
+            "\\xc2\\x9b1\\xff");               // CSI, and no UTF-8
+  EXPECT_EQ(printable("a\\n", 20), "a\\\\n");  // not a newline
+  EXPECT_EQ(printable("äöü", 2), "äö...");
+  EXPECT_EQ(printable(std::string_view("\0", 1), 1), "\\x00");
+}
+
 TEST(Text, Joins) {
   EXPECT_EQ(join(std::vector<int>{1, 2, 3}, ", "), "1, 2, 3");
   EXPECT_EQ(join(std::vector<int>{}, ", "), "");

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <cstdio>
 #include <numeric>
+
+#include "trestle/base/utf8.h"
 
 namespace trestle {
 namespace {
@@ -34,6 +37,23 @@ std::string lower_case(std::string_view word) {
   std::transform(out.begin(), out.end(), out.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return out;
+}
+
+// A byte as "\\n", "\\\\" or "\\x1b".
+std::string escaped(char byte) {
+  constexpr std::string_view plain = "\n\r\t\\", letters = "nrt\\";
+  if (const auto at = plain.find(byte); at != std::string_view::npos) return {'\\', letters[at]};
+  char out[8];
+  std::snprintf(out, sizeof out, "\\x%02x",
+                static_cast<unsigned>(static_cast<unsigned char>(byte)));
+  return out;
+}
+
+// Also a control character of Unicode from U+0080 to U+009F, which are two bytes in UTF-8.
+bool is_control(std::string_view character) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(character[i]); };
+  if (character.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7f;
+  return byte(0) == 0xc2 && byte(1) < 0xa0;
 }
 
 bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
@@ -72,6 +92,22 @@ std::string trim(std::string_view text) {
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
   while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
   return std::string(text);
+}
+
+std::string printable(std::string_view text, std::size_t most) {
+  std::string out;
+  for (std::size_t count = 0; !text.empty(); ++count) {
+    if (count == most) return out + "...";
+    const std::size_t length = utf8_length(text, 0);
+    const std::string_view character = text.substr(0, std::max<std::size_t>(1, length));
+    if (length == 0 || is_control(character) || character == "\\") {
+      for (const char byte : character) out += escaped(byte);
+    } else {
+      out += character;
+    }
+    text.remove_prefix(character.size());
+  }
+  return out;
 }
 
 }  // namespace trestle

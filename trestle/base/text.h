@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -38,5 +39,9 @@ std::vector<std::string> split(std::string_view text, char separator);
 
 // Removes leading and trailing white space.
 std::string trim(std::string_view text);
+
+// Text from a file in a form that is safe on a terminal: control characters, backslashes and bytes
+// that are not UTF-8 become "\\n", "\\x1b" and the like. After `most` characters "..." ends it.
+std::string printable(std::string_view text, std::size_t most);
 
 }  // namespace trestle
