@@ -70,5 +70,17 @@ TEST_F(LargeSizes, NamedForBatches) {
   refused({"--micro-batches", "1000000000"}, {"1000000000 micro-batches"});
 }
 
+TEST_F(LargeSizes, NamedForSchedules) {
+  const Finished table =
+      run({"view", "--schedule", "gpipe", "--stages", "32767", "--micro-batches", "1048576"});
+  EXPECT_EQ(table.code, 2);
+  EXPECT_THAT(table.err, AllOf(HasSubstr("32767 stages with 1048576 micro-batches"),
+                               HasSubstr("Give at most 128 micro-batches.")));
+  const Finished picture =
+      run({"view", "--schedule", "gpipe", "--stages", "4", "--micro-batches", "100000"});
+  EXPECT_EQ(picture.code, 2);
+  EXPECT_THAT(picture.err, HasSubstr("a picture of 800000 cells is too large"));
+}
+
 }  // namespace
 }  // namespace trestle

@@ -60,6 +60,11 @@ TEST(Generate, RejectsNumbersOutOfRange) {
   EXPECT_THAT(generate_error("gpipe", {.stages = 100'000}), HasSubstr("100000 stages"));
   EXPECT_THAT(generate_error("1f1b", {.micro_batches = 0}), HasSubstr("0 micro-batches"));
   EXPECT_THAT(generate_error("1f1b", {.micro_batches = 1 << 30}), HasSubstr("micro-batches"));
+  // Each number alone is in range; the table would need a terabyte.
+  EXPECT_EQ(generate_error("gpipe", {.stages = 32'767, .micro_batches = 1 << 20}),
+            "schedule 'gpipe' cannot have 32767 stages with 1048576 micro-batches: 34,358,689,792 "
+            "forwards are more than 4,194,304 forwards\n"
+            "  Give at most 128 micro-batches.");
 }
 
 TEST(Generate, RefusesStagesPerRankWithTheNearestNumbers) {

@@ -1,5 +1,7 @@
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -76,6 +78,21 @@ simulate::Costs parse_costs(const std::string& words, int stages) {
   return costs;
 }
 
+// Whether the step is drawn action by action. A trace is not.
+bool draws_cells(const ViewArguments& arguments) {
+  if (arguments.out.empty()) return !arguments.json;
+  return fs::path(arguments.out).extension() != ".json";
+}
+
+std::size_t computations(const schedule::Schedule& table) {
+  std::ptrdiff_t count = 0;
+  for (const auto& row : table.ranks)
+    count += std::count_if(row.begin(), row.end(), [](const schedule::Action& action) {
+      return schedule::is_compute(action.kind);
+    });
+  return static_cast<std::size_t>(count);
+}
+
 std::vector<schedule::Timeline> simulated(const ViewArguments& arguments,
                                           std::vector<std::string>& written) {
   schedule::Schedule table;
@@ -94,6 +111,7 @@ std::vector<schedule::Timeline> simulated(const ViewArguments& arguments,
     write_file(arguments.save_csv, schedule::to_csv(table));
     written.push_back(arguments.save_csv);
   }
+  if (draws_cells(arguments)) view::check_size(computations(table));
   const simulate::Costs costs = parse_costs(arguments.costs, table.stages);
   return {simulate::simulate(table.lowered() ? table : schedule::lower(table, {}), costs)};
 }

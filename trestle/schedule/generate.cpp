@@ -1,9 +1,11 @@
 #include "trestle/schedule/generate.h"
 
 #include <array>
+#include <cstdint>
 #include <limits>
 
 #include "trestle/base/choose.h"
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/schedule/generators/generators.h"
@@ -19,9 +21,10 @@ struct NamedOrder {
 constexpr std::array backward_orders = {NamedOrder{"reverse", BackwardOrder::Reverse},
                                         NamedOrder{"forward", BackwardOrder::Forward}};
 
-// An action holds its stage in 16 bits. The bound on micro-batches keeps a table in memory.
+// An action holds its stage in 16 bits. The other bounds keep a table in memory.
 constexpr int most_stages = std::numeric_limits<std::int16_t>::max();
 constexpr int most_micro_batches = 1 << 20;
+constexpr std::int64_t most_forwards = 1 << 22;  // over all stages
 
 void check_stages_per_rank(const generators::Generator& generator, const GenerateOptions& options) {
   const int given = options.stages_per_rank, needed = generator.stages_per_rank;
@@ -52,6 +55,14 @@ void check_sizes(std::string_view name, const GenerateOptions& options) {
     throw UsageError(
         text("schedule '", name, "' cannot have ", options.micro_batches, " micro-batches"),
         {.hint = text("Give between 1 and ", most_micro_batches, ".")});
+  }
+  const std::int64_t forwards = std::int64_t{options.stages} * options.micro_batches;
+  if (forwards > most_forwards) {
+    throw UsageError(
+        text("schedule '", name, "' cannot have ", options.stages, " stages with ",
+             options.micro_batches, " micro-batches: ", counted(forwards, "forward"),
+             " are more than ", counted(most_forwards, "forward")),
+        {.hint = text("Give at most ", most_forwards / options.stages, " micro-batches.")});
   }
 }
 

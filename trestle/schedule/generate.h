@@ -29,8 +29,8 @@ struct GenerateOptions {
 };
 
 // Returns compute actions only; lower() adds communication. Throws UsageError for an unknown name
-// (with the nearest one), and for options that the schedule does not support, with the nearest
-// legal numbers.
+// (with the nearest one), for a table of more than 4,194,304 forwards, and for options that the
+// schedule does not support, with the nearest legal numbers.
 Schedule generate(std::string_view name, const GenerateOptions& options);
 
 // The schedules that generate() makes, sorted by name.

@@ -145,7 +145,10 @@ std::size_t cell_count(const std::vector<schedule::Timeline>& timelines) {
 }
 
 void check_size(const std::vector<schedule::Timeline>& timelines) {
-  const std::size_t cells = cell_count(timelines);
+  check_size(cell_count(timelines));
+}
+
+void check_size(std::size_t cells) {
   if (cells <= most_cells) return;
   throw UsageError(
       text("a picture of ", cells, " cells is too large: at most ", most_cells, " can be drawn"),

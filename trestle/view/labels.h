@@ -32,6 +32,7 @@ std::size_t cell_count(const std::vector<schedule::Timeline>& timelines);
 inline constexpr std::size_t most_cells = 100'000;
 
 // Throws UsageError with the number of cells and an alternative where a picture would be too large.
+void check_size(std::size_t cells);
 void check_size(const std::vector<schedule::Timeline>& timelines);
 
 // 0.27272 -> "27.3 %".
