@@ -338,7 +338,8 @@ TEST_F(BadInput, RefusesInvalidViewAndPredict) {
   expect(run({"view", "--schedule", "gpipe", "--stages", "1000", "--micro-batches", "1000"}), 2,
          {"a picture of 2000000 cells is too large", "draw fewer stages"});
   write_file(folder_ / "swapped.csv", "0B0,0F0\n");
-  expect(run({"view", "--csv", "swapped.csv"}), 2, {"0B0 comes before 0F0", "in swapped.csv"});
+  expect(run({"view", "--csv", "swapped.csv"}), 2,
+         {"swapped.csv:1: column 1: 0B0 comes before 0F0", ">0B0<"});
   write_file(folder_ / "bad.csv", "0F0,zzz\n");
   expect(run({"view", "--csv", "bad.csv"}), 1, {"bad.csv:1: column 2: ", "zzz"});
   expect(run({"predict", "runs/none", "--images", "cars/train_hq", "--out", "m"}), 2,

@@ -164,13 +164,11 @@ std::string to_string(const Action& action) {
 Action parse_action(std::string_view text) {
   if (auto action = Reader(text).whole()) return *action;
   constexpr std::size_t most_shown = 60;
-  const std::string shown = text.size() > most_shown
-                                ? std::string(text.substr(0, most_shown)) + "..."
-                                : std::string(text);
-  throw FormatError(
-      trestle::text("'", shown, "' is not a schedule action"),
-      {.hint =
-           "Expected stage, kind and micro-batch, such as 2F0, 1B3, 0SEND_F2 or 0SEND_SKIP2:r1."});
+  throw FormatError(trestle::text("'", printable(text, most_shown), "' is not a schedule action"),
+                    {.hint = trestle::text(
+                         "Expected a stage (0 to ", std::numeric_limits<std::int16_t>::max() - 1,
+                         "), a kind and a micro-batch, such as 2F0, 1B3, 0SEND_F2 or "
+                         "0SEND_SKIP2:r1.")});
 }
 
 }  // namespace trestle::schedule

@@ -3,17 +3,27 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <map>
+#include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/base/utf8.h"
+#include "trestle/schedule/grid.h"
 #include "trestle/schedule/routes.h"
+#include "trestle/schedule/table_error.h"
+#include "trestle/schedule/validate.h"
 
 namespace trestle::schedule {
 namespace {
 
 constexpr std::string_view route_mark = "#route";
+constexpr std::size_t route_fields = 5;
 
 std::string quoted(std::string_view field) {
   if (field.find_first_of(",\"\r\n") == std::string_view::npos && trim(field) == field)
@@ -29,35 +39,36 @@ std::string quoted(std::string_view field) {
 struct Field {
   std::string text;
   std::size_t line = 1;
+  std::size_t column = 1;         // 1 for the first field of a row
+  bool last = false;              // of its row
+  std::string_view problem = {};  // what is wrong with its quotes
 };
-using Record = std::vector<Field>;
 
 // "mine.csv:3", for messages.
 std::string place(std::string_view name, std::size_t line) { return text(name, ":", line); }
 
-// RFC 4180 with some leniency: a lone "\n" ends a record as "\r\n" does, and a spreadsheet's byte
-// order mark and blank lines are skipped. A rank without actions is a line of "".
-class RecordReader {
+// Reads RFC 4180 with some leniency: a lone "\n" ends a row as "\r\n" does, and blank lines are
+// skipped. A rank without actions is a line of "".
+class FieldReader {
  public:
-  RecordReader(std::string_view text, std::string_view name) : rest_(text), name_(name) {
-    constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
-    if (rest_.starts_with(byte_order_mark)) rest_.remove_prefix(byte_order_mark.size());
-  }
+  explicit FieldReader(std::string_view text) : rest_(text) {}
 
-  bool next(Record* record) {
-    skip_blank_lines();
-    if (rest_.empty()) return false;
-    record->clear();
-    while (true) {
-      record->push_back(field());
-      if (rest_.empty()) return true;
-      const char separator = rest_.front();
-      rest_.remove_prefix(1);
-      if (separator == '\n') {
-        ++line_;
-        return true;
-      }
+  bool next(Field* field) {
+    if (column_ == 0) skip_blank_lines();
+    if (column_ == 0 && rest_.empty()) return false;
+    *field = {.text = {}, .line = line_, .column = ++column_};
+    if (!rest_.empty() && rest_.front() == '"') {
+      read_quoted(field);
+    } else {
+      const std::size_t end = std::min(rest_.find_first_of(",\n"), rest_.size());
+      field->text = trim(rest_.substr(0, end));
+      rest_.remove_prefix(end);
     }
+    field->last = rest_.empty() || rest_.front() == '\n';
+    if (field->last) column_ = 0;
+    if (field->last && !rest_.empty()) ++line_;
+    if (!rest_.empty()) rest_.remove_prefix(1);
+    return true;
   }
 
  private:
@@ -71,100 +82,171 @@ class RecordReader {
     if (trim(rest_).empty()) rest_ = {};
   }
 
-  Field field() {
-    if (!rest_.empty() && rest_.front() == '"') return quoted_field();
-    const std::size_t end = std::min(rest_.find_first_of(",\n"), rest_.size());
-    Field out{trim(rest_.substr(0, end)), line_};
-    rest_.remove_prefix(end);
-    return out;
-  }
-
-  Field quoted_field() {
-    Field out{"", line_};
+  void read_quoted(Field* field) {
     rest_.remove_prefix(1);
     while (true) {
-      const std::size_t end = rest_.find('"');
-      if (end == std::string_view::npos) {
-        throw FormatError("a quoted field has no closing quote", {.file = place(name_, out.line)});
-      }
-      out.text += rest_.substr(0, end);
-      rest_.remove_prefix(end + 1);
+      const std::size_t end = std::min(rest_.find('"'), rest_.size());
+      field->text += rest_.substr(0, end);
+      if (end == rest_.size()) field->problem = "a quoted field has no closing quote";
+      rest_.remove_prefix(std::min(end + 1, rest_.size()));
       if (rest_.empty() || rest_.front() != '"') break;
-      out.text += '"';
+      field->text += '"';
       rest_.remove_prefix(1);
     }
-    line_ += static_cast<std::size_t>(std::count(out.text.begin(), out.text.end(), '\n'));
+    line_ += static_cast<std::size_t>(std::count(field->text.begin(), field->text.end(), '\n'));
     if (!rest_.empty() && rest_.front() == '\r') rest_.remove_prefix(1);
-    if (!rest_.empty() && rest_.front() != ',' && rest_.front() != '\n') {
-      throw FormatError("text follows a closing quote",
-                        {.file = place(name_, out.line), .hint = "Put a comma between fields."});
-    }
-    return out;
+    if (!rest_.empty() && rest_.front() != ',' && rest_.front() != '\n')
+      field->problem = "text follows a closing quote";
   }
 
   std::string_view rest_;
-  std::string_view name_;
   std::size_t line_ = 1;
+  std::size_t column_ = 0;  // of the last field; 0 between rows
 };
 
-int stage_number(const Field& field, std::string_view name) {
-  std::int16_t number = 0;
-  const char* end = field.text.data() + field.text.size();
-  const auto [rest, failure] = std::from_chars(field.text.data(), end, number);
-  if (failure != std::errc{} || rest != end || number < 0 ||
-      number == std::numeric_limits<std::int16_t>::max()) {
-    throw FormatError(text("'", field.text, "' is not a stage number"),
-                      {.file = place(name, field.line)});
-  }
-  return number;
+std::string marked_word(const Field& field) {
+  constexpr std::size_t most_shown = 20;
+  return field.text.empty() ? "\"\"" : printable(field.text, most_shown);
 }
 
-Route parse_route(const Record& record, std::string_view name) {
-  if (record.size() != 5 || (record[3].text != "main" && record[3].text != "skip")) {
-    throw FormatError("invalid route line", {.file = place(name, record.front().line),
-                                             .hint = "Expected '#route,FROM,TO,main|skip,NAME'."});
+class TableReader {
+ public:
+  TableReader(std::string_view text, std::string_view name) : fields_(text), name_(name) {
+    schedule_.name = name;
   }
-  return {.from_stage = stage_number(record[1], name),
-          .to_stage = stage_number(record[2], name),
-          .skip = record[3].text == "skip",
-          .name = record[4].text};
-}
 
-std::vector<Action> parse_row(const Record& record, std::string_view name) {
-  std::vector<Action> actions;
-  for (std::size_t column = 0; column < record.size(); ++column) {
-    const Field& field = record[column];
-    if (field.text.empty()) continue;
+  Schedule read() {
+    for (Field field; fields_.next(&field);) {
+      if (field.column == 1) begin_row(field);
+      if (in_route_) route_.push_back(field);
+      if (!field.problem.empty())
+        fail(field, field.problem, "Put a quoted cell between two quotes, and a comma behind it.");
+      if (!in_route_) read_action(field);
+      if (in_route_ && field.last) read_route();
+    }
+    return std::move(schedule_);
+  }
+
+ private:
+  void begin_row(const Field& first) {
+    in_route_ = first.text == route_mark;
+    if (in_route_) {
+      route_.clear();
+      return;
+    }
+    schedule_.ranks.emplace_back();
+    if (!schedule_.routes.empty())
+      fail(first, "a rank's row follows the routes", "Put all ranks first, then the #route lines.");
+  }
+
+  void read_action(const Field& field) {
+    if (field.text.empty()) return;
     try {
-      actions.push_back(parse_action(field.text));
+      schedule_.ranks.back().push_back(parse_action(field.text));
     } catch (const FormatError& error) {
-      throw FormatError(text("column ", column + 1, ": ", error.what()),
-                        {.file = place(name, field.line)});
+      const std::string_view message = error.what();
+      fail(field, message.substr(0, message.find('\n')), error.where().hint);
     }
   }
-  return actions;
+
+  void read_route() {
+    constexpr std::string_view form = "Expected '#route,FROM,TO,main|skip,NAME'.";
+    if (route_.size() != route_fields) fail(route_.front(), "a route line has five fields", form);
+    const std::string& kind = route_[3].text;
+    if (kind != "main" && kind != "skip") fail(route_[3], "a route is 'main' or 'skip'", form);
+    schedule_.routes.push_back({.from_stage = stage_number(route_[1]),
+                                .to_stage = stage_number(route_[2]),
+                                .skip = kind == "skip",
+                                .name = route_[4].text});
+  }
+
+  int stage_number(const Field& field) const {
+    constexpr int most = std::numeric_limits<std::int16_t>::max() - 1;
+    int number = 0;
+    const char* end = field.text.data() + field.text.size();
+    const auto [rest, failure] = std::from_chars(field.text.data(), end, number);
+    if (failure != std::errc{} || rest != end || number < 0 || number > most)
+      fail(field, text("'", marked_word(field), "' is not a stage number"),
+           text("Stages have the numbers 0 to ", most, "."));
+    return number;
+  }
+
+  [[noreturn]] void fail(const Field& field, std::string_view rule, std::string_view hint) const {
+    throw FormatError(text("column ", field.column, ": ", rule, "\n", picture(field)),
+                      {.file = place(name_, field.line), .hint = std::string(hint)});
+  }
+
+  // The table, or the line of a route, up to the field.
+  std::string picture(const Field& field) const {
+    if (!in_route_)
+      return format_grid_with(schedule_, schedule_.rank_count() - 1, marked_word(field));
+    std::vector<std::string> cells;
+    for (const Field& cell : route_) {
+      if (cell.column > route_fields + 1) break;
+      const bool marked = cell.column == field.column;
+      cells.push_back(marked ? text(">", marked_word(cell), "<") : marked_word(cell));
+    }
+    return "  " + join(cells, ",");
+  }
+
+  FieldReader fields_;
+  std::string_view name_;
+  Schedule schedule_;
+  bool in_route_ = false;
+  std::vector<Field> route_;  // the fields of the current route line
+};
+
+// The field of a cell of the table.
+Field field_of(std::string_view text, const GridCell& cell) {
+  FieldReader fields(text);
+  Field field;
+  int rank = -1;
+  for (std::size_t index = 0; fields.next(&field);) {
+    if (field.column == 1) {
+      ++rank;
+      index = 0;
+    }
+    if (field.text.empty()) continue;
+    if (rank == cell.rank && index == cell.index) break;
+    ++index;
+  }
+  return field;
+}
+
+// Each stage's rank: the one with most of its actions, the first of several. So an action that is
+// on a wrong rank does not move its stage there.
+void find_ranks(Schedule* schedule) {
+  std::vector<int> most(static_cast<std::size_t>(schedule->stages), 0);
+  schedule->rank_of_stage.assign(most.size(), -1);
+  for (int rank = 0; rank < schedule->rank_count(); ++rank) {
+    std::map<int, int> actions;  // by stage
+    for (const Action& action : schedule->ranks[static_cast<std::size_t>(rank)]) {
+      ++actions[action.stage];
+      if (action.kind == Kind::OverlapForwardBackward) ++actions[action.partner_stage];
+    }
+    for (const auto& [stage, count] : actions) {
+      const auto at = static_cast<std::size_t>(stage);
+      if (count <= most[at]) continue;
+      most[at] = count;
+      schedule->rank_of_stage[at] = rank;
+    }
+  }
 }
 
 // Fills in what follows from the actions: counts, the ranks of stages, and PyTorch's routes.
 void derive(Schedule* schedule) {
-  bool sends = false;
-  const auto see = [&](int stage, int micro_batch, int rank) {
-    schedule->stages = std::max(schedule->stages, stage + 1);
-    schedule->micro_batches = std::max(schedule->micro_batches, micro_batch + 1);
-    schedule->rank_of_stage.resize(static_cast<std::size_t>(schedule->stages), -1);
-    int& owner = schedule->rank_of_stage[static_cast<std::size_t>(stage)];
-    if (owner < 0) owner = rank;
-  };
-  for (int rank = 0; rank < schedule->rank_count(); ++rank) {
-    for (const Action& action : schedule->ranks[static_cast<std::size_t>(rank)]) {
-      see(action.stage, action.micro_batch, rank);
-      if (action.kind == Kind::OverlapForwardBackward)
-        see(action.partner_stage, action.partner_micro_batch, rank);
-      sends = sends || is_send(action.kind);
+  bool transfers = false;
+  for (const auto& row : schedule->ranks) {
+    for (const Action& action : row) {
+      const int stage = std::max(action.stage, action.partner_stage);
+      const int micro_batch = std::max(action.micro_batch, action.partner_micro_batch);
+      schedule->stages = std::max(schedule->stages, stage + 1);
+      schedule->micro_batches = std::max(schedule->micro_batches, micro_batch + 1);
+      transfers = transfers || is_send(action.kind) || is_receive(action.kind);
     }
   }
-  if (!sends || !schedule->routes.empty()) return;
-  schedule->routes = main_lane(schedule->stages);
+  find_ranks(schedule);
+  if (transfers && schedule->routes.empty()) schedule->routes = main_lane(schedule->stages);
 }
 
 }  // namespace
@@ -186,26 +268,28 @@ std::string to_csv(const Schedule& schedule) {
 }
 
 Schedule parse_csv(std::string_view text, std::string_view name) {
-  Schedule schedule;
-  schedule.name = name;
-  RecordReader reader(text, name);
-  Record record;
-  while (reader.next(&record)) {
-    if (record.front().text == route_mark) {
-      schedule.routes.push_back(parse_route(record, name));
-    } else if (!schedule.routes.empty()) {
-      throw FormatError("a rank's row follows the routes",
-                        {.file = place(name, record.front().line),
-                         .hint = "Put all ranks first, then the #route lines."});
-    } else {
-      schedule.ranks.push_back(parse_row(record, name));
-    }
-  }
+  text = without_byte_order_mark(text, std::string(name));
+  Schedule schedule = TableReader(text, name).read();
   derive(&schedule);
   if (schedule.stages == 0) {
     throw FormatError(
         "the schedule table holds no action",
         {.file = std::string(name), .hint = "Expected one row for each rank, such as '0F0,0B0'."});
+  }
+  return schedule;
+}
+
+Schedule read_csv(std::string_view text, std::string_view name) {
+  Schedule schedule = parse_csv(text, name);
+  try {
+    validate(schedule);
+  } catch (const TableError& error) {
+    const std::string& hint = error.where().hint;
+    if (!error.cell())
+      throw UsageError(error.description(), {.file = std::string(name), .hint = hint});
+    const Field field = field_of(without_byte_order_mark(text, schedule.name), *error.cell());
+    throw UsageError(trestle::text("column ", field.column, ": ", error.description()),
+                     {.file = place(name, field.line), .hint = hint});
   }
   return schedule;
 }

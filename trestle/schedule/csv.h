@@ -21,11 +21,15 @@ namespace trestle::schedule {
 std::string to_csv(const Schedule& schedule);
 
 // The inverse. `name` becomes Schedule::name. The numbers of stages and micro-batches are the
-// largest in the table plus one, and a stage belongs to the first rank that acts for it. Call
-// validate() on tables from outside. A table with SEND_F or SEND_B but no route lines (PyTorch's
-// lowered form) gets a main lane between all neighbours. Fields may be quoted ("..." with "" for a
-// quote). Lines may end in "\r\n". A byte order mark and blank lines are skipped; a rank without
-// actions is a line of "". Throws FormatError with name, line and column.
+// largest in the table plus one, and a stage belongs to the rank that has most of its actions, the
+// first of several. Call validate() on tables from outside. A table with transfers but no route
+// lines (PyTorch's lowered form) gets a main lane between all neighbours. Fields may be quoted
+// ("..." with "" for a quote). Lines may end in "\r\n". A byte order mark and blank lines are
+// skipped; a rank without actions is a line of "". Throws FormatError with name, line and column,
+// and with the table up to the malformed cell.
 Schedule parse_csv(std::string_view text, std::string_view name = "csv");
+
+// The same with validate(), whose UsageError then also names line and column of its cell.
+Schedule read_csv(std::string_view text, std::string_view name = "csv");
 
 }  // namespace trestle::schedule

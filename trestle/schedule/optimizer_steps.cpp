@@ -8,12 +8,16 @@
 #include <utility>
 #include <vector>
 
-#include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/schedule/grid.h"
+#include "trestle/schedule/table_error.h"
 
 namespace trestle::schedule {
 namespace {
+
+constexpr const char* norms_place =
+    "Put NORM behind all that the rank computes, sends, receives and reduces.";
+constexpr const char* steps_place =
+    "Put STEP behind the rank's NORM, and behind all computations and reductions of its stage.";
 
 Action optimizer_action(Kind kind, int stage) {
   return {.kind = kind, .stage = static_cast<std::int16_t>(stage)};
@@ -57,9 +61,9 @@ class OptimizerChecker {
     return schedule_.ranks[static_cast<std::size_t>(rank)];
   }
 
-  [[noreturn]] void fail(const std::string& what, int rank, std::size_t index) const {
-    throw UsageError(text("schedule '", schedule_.name, "': ", what, "\n",
-                          format_grid(schedule_, GridCell{rank, index})));
+  [[noreturn]] void fail(const std::string& rule, const char* hint, int rank,
+                         std::size_t index) const {
+    throw TableError(schedule_, {.rule = rule, .hint = hint, .cell = GridCell{rank, index}});
   }
 
   std::optional<std::size_t> find_norm(int rank) const {
@@ -70,12 +74,12 @@ class OptimizerChecker {
         if (found)
           fail(text("rank ", rank, " has a second NORM, ", to_string(actions[i]),
                     ": one NORM covers all its stages"),
-               rank, i);
+               "Remove one of the two.", rank, i);
         found = i;
       } else if (found && makes_gradients(actions[i].kind)) {
         fail(text(to_string(actions[*found]), " comes before ", to_string(actions[i]),
                   ": the norm covers all gradients, so NORM comes after them"),
-             rank, *found);
+             norms_place, rank, *found);
       }
     }
     return found;
@@ -90,7 +94,7 @@ class OptimizerChecker {
       if (norms_[static_cast<std::size_t>(rank)]) continue;
       fail(text("rank ", one, " has a NORM and rank ", rank,
                 " has none: the norm covers all ranks' gradients"),
-           one, **with);
+           "Give each rank that has a stage one NORM, or give none.", one, **with);
     }
   }
 
@@ -105,7 +109,9 @@ class OptimizerChecker {
     for (std::size_t i = 0; i < actions.size(); ++i) {
       if (actions[i].kind != Kind::Step) continue;
       const auto stage = static_cast<std::size_t>(actions[i].stage);
-      if (stepped_[stage]) fail(text(to_string(actions[i]), " occurs twice in the table"), rank, i);
+      if (stepped_[stage])
+        fail(text(to_string(actions[i]), " occurs twice in the table"), "Remove one of the two.",
+             rank, i);
       stepped_[stage] = true;
       check_step(rank, i);
     }
@@ -117,12 +123,12 @@ class OptimizerChecker {
     if (norm && step < *norm)
       fail(text(to_string(actions[step]), " comes before ", to_string(actions[*norm]),
                 ", which it needs"),
-           rank, step);
+           steps_place, rank, step);
     const std::size_t last = last_use_[static_cast<std::size_t>(actions[step].stage)];
     if (last > step)
       fail(text(to_string(actions[step]), " comes before ", to_string(actions[last]),
                 ", which uses the old weights"),
-           rank, step);
+           steps_place, rank, step);
   }
 
   const Schedule& schedule_;

@@ -6,10 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/schedule/grid.h"
 #include "trestle/schedule/routes.h"
+#include "trestle/schedule/table_error.h"
 #include "trestle/schedule/walk_order.h"
 
 namespace trestle::schedule {
@@ -78,17 +77,18 @@ class RendezvousWalk {
     std::string cycle;
     for (auto at = std::find(path.begin(), path.end(), rank); at != path.end(); ++at) {
       const auto other = partner(now(*at));
-      cycle += text("  rank ", *at, " is at ", to_string(now(*at)));
+      cycle += text("\n  rank ", *at, " is at ", to_string(now(*at)));
       if (other)
         cycle += text(" and waits for ", to_string(other->action), " on rank ", other->rank);
-      cycle += "\n";
     }
-    throw UsageError(
-        text("schedule '", schedule_.name,
-             "' deadlocks: with sends that block until they are received, these ranks ",
-             "wait for each other\n", cycle,
-             format_grid(schedule_, GridCell{static_cast<int>(rank), next_[rank]})),
-        {.hint = "Put sends and receives into one order that all ranks share, as lower() does."});
+    throw TableError(
+        schedule_,
+        {.rule = "the table deadlocks: with sends that block until they are received, these ranks "
+                 "wait for each other" +
+                 cycle,
+         .hint = "Put sends and receives into one order that all ranks share, or leave them "
+                 "out: trestle then adds them.",
+         .cell = GridCell{static_cast<int>(rank), next_[rank]}});
   }
 
   const Schedule& schedule_;

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <utility>
 
-#include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/schedule/grid.h"
 #include "trestle/schedule/routes.h"
+#include "trestle/schedule/table_error.h"
 #include "trestle/schedule/walk_order.h"
 
 namespace trestle::schedule {
@@ -48,9 +48,7 @@ class UnitTimeWalk {
     for (std::size_t rank = 0; rank < spans_.size(); ++rank) {
       const std::size_t index = spans_[rank].size();
       if (index == schedule_.ranks[rank].size()) continue;
-      throw UsageError(text("schedule '", schedule_.name, "' gets stuck: rank ", rank,
-                            " waits for ever before ", to_string(schedule_.ranks[rank][index]),
-                            "\n", format_grid(schedule_, GridCell{static_cast<int>(rank), index})));
+      stuck(rank, index);
     }
     return std::move(spans_);
   }
@@ -89,6 +87,39 @@ class UnitTimeWalk {
       }
     }
     return true;
+  }
+
+  [[noreturn]] void stuck(std::size_t rank, std::size_t index) const {
+    const Action& action = schedule_.ranks[rank][index];
+    throw TableError(
+        schedule_,
+        {.rule = text("rank ", rank, " gets stuck: ", to_string(action), " waits for ever for ",
+                      missing_input(action)),
+         .hint = "Order the rows so that on no two ranks an action waits for a later one of the "
+                 "other rank.",
+         .cell = GridCell{static_cast<int>(rank), index}});
+  }
+
+  // "the backward of micro-batch 0 on stage 1".
+  std::string missing_input(const Action& action) const {
+    const auto named = [](const char* what, int stage, int micro_batch) {
+      return text("the ", what, " of micro-batch ", micro_batch, " on stage ", stage);
+    };
+    if (const auto cell = forward_in(action)) {
+      for (const int index : table_.into(cell->stage)) {
+        const int stage = route(index).from_stage;
+        if (ends_[forward_of(stage, cell->micro_batch)] == not_yet)
+          return named("forward", stage, cell->micro_batch);
+      }
+    }
+    if (const auto cell = backward_in(action)) {
+      for (const int index : table_.out_of(cell->stage)) {
+        const int stage = route(index).to_stage;
+        if (ends_[backward_of(stage, cell->micro_batch)] == not_yet)
+          return named("backward", stage, cell->micro_batch);
+      }
+    }
+    return "its input";
   }
 
   void finish(std::size_t item, double end) {

@@ -10,18 +10,20 @@
 #include <utility>
 #include <vector>
 
-#include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/schedule/grid.h"
 #include "trestle/schedule/optimizer_steps.h"
 #include "trestle/schedule/rendezvous.h"
 #include "trestle/schedule/routes.h"
+#include "trestle/schedule/table_error.h"
 #include "trestle/schedule/unit_times.h"
 
 namespace trestle::schedule {
 namespace {
 
 using Way = Transfer::Way;
+
+constexpr const char* each_micro_batch =
+    "Give each stage for each micro-batch one F, and one B or one I with one W.";
 
 class Checker {
  public:
@@ -52,11 +54,7 @@ class Checker {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what,
-                         std::optional<GridCell> cell = std::nullopt) const {
-    throw UsageError(
-        text("schedule '", schedule_.name, "': ", what, "\n", format_grid(schedule_, cell)));
-  }
+  [[noreturn]] void fail(const Fault& fault) const { throw TableError(schedule_, fault); }
 
   const std::vector<Action>& actions(int rank) const {
     return schedule_.ranks[static_cast<std::size_t>(rank)];
@@ -65,18 +63,48 @@ class Checker {
   bool has_stage(int stage) const { return stage >= 0 && stage < schedule_.stages; }
   std::string name(const GridCell& cell) const { return to_string(actions(cell.rank)[cell.index]); }
 
+  // The first cell that acts for such a stage and micro-batch (-1 in an action without one).
+  template <class Matches>
+  std::optional<GridCell> first_cell(const Matches& matches) const {
+    for (int rank = 0; rank < schedule_.rank_count(); ++rank) {
+      for (std::size_t index = 0; index < actions(rank).size(); ++index) {
+        const Action& action = actions(rank)[index];
+        if (matches(action.stage, action.micro_batch) ||
+            matches(action.partner_stage, action.partner_micro_batch))
+          return GridCell{rank, index};
+      }
+    }
+    return std::nullopt;
+  }
+
+  // The cell is one that needs the forward: an action of its micro-batch on its stage, or else the
+  // first of this micro-batch or a later one.
+  [[noreturn]] void lacks_forward(int stage, int micro_batch) const {
+    auto cell = first_cell([&](int s, int i) { return s == stage && i == micro_batch; });
+    if (!cell) cell = first_cell([&](int, int i) { return i >= micro_batch; });
+    fail({.rule = text("there is no forward of micro-batch ", micro_batch, " on stage ", stage),
+          .hint = each_micro_batch,
+          .cell = cell});
+  }
+
   void check_frame() const {
     if (schedule_.stages < 1 || schedule_.micro_batches < 1 || schedule_.ranks.empty()) {
-      fail(text("a table needs at least one stage, micro-batch and rank; this one has ",
-                schedule_.stages, ", ", schedule_.micro_batches, " and ", schedule_.rank_count()));
+      fail({.rule = text("a table needs at least one stage, micro-batch and rank; this one has ",
+                         schedule_.stages, ", ", schedule_.micro_batches, " and ",
+                         schedule_.rank_count()),
+            .hint = "Give each rank a row with its actions, such as 0F0,0B0."});
     }
     if (schedule_.rank_of_stage.size() != static_cast<std::size_t>(schedule_.stages)) {
-      fail(text("rank_of_stage has ", schedule_.rank_of_stage.size(), " entries for ",
-                schedule_.stages, " stages"));
+      fail({.rule = text("rank_of_stage has ", schedule_.rank_of_stage.size(), " entries for ",
+                         schedule_.stages, " stages"),
+            .hint = "Give it the rank of each stage."});
     }
     for (int stage = 0; stage < schedule_.stages; ++stage) {
       const int rank = rank_of(stage);
-      if (rank < 0 || rank >= schedule_.rank_count()) fail(text("stage ", stage, " is on no rank"));
+      if (rank >= 0 && rank < schedule_.rank_count()) continue;
+      fail({.rule = text("stage ", stage, " is on no rank"),
+            .hint = text("Add the row with stage ", stage, ", or number the stages without a gap."),
+            .cell = first_cell([&](int of, int) { return of > stage; })});
     }
   }
 
@@ -88,11 +116,15 @@ class Checker {
       const bool forward = has_stage(route.from_stage) && has_stage(route.to_stage) &&
                            route.from_stage < route.to_stage;
       if (!forward || (!route.skip && route.to_stage != route.from_stage + 1)) {
-        fail(text("route '", route.name, "' cannot go from stage ", route.from_stage, " to stage ",
-                  route.to_stage));
+        fail({.rule = text("route '", printable(route.name, 60), "' cannot go from stage ",
+                           route.from_stage, " to stage ", route.to_stage),
+              .hint = text("A main route goes to the next stage, a skip to any later one; the last "
+                           "is ",
+                           schedule_.stages - 1, ".")});
       }
       if (!route.skip && !main.insert(route.from_stage).second) {
-        fail(text("two main routes leave stage ", route.from_stage));
+        fail({.rule = text("two main routes leave stage ", route.from_stage),
+              .hint = "Keep one of them."});
       }
     }
     table_ = RouteTable(schedule_);
@@ -123,13 +155,12 @@ class Checker {
         check_place({rank, index}, found->stage);
         check_range({rank, index}, found->micro_batch);
         if (!forwards.emplace(found->stage, found->micro_batch).second)
-          fail(text(name({rank, index}), " occurs twice in the table"), GridCell{rank, index});
+          fail_twice({rank, index}, forward(found->stage, found->micro_batch));
       }
     }
     for (int stage = 0; stage < schedule_.stages; ++stage) {
       for (int i = 0; i < schedule_.micro_batches; ++i) {
-        if (!forwards.contains({stage, i}))
-          fail(text("there is no forward of micro-batch ", i, " on stage ", stage));
+        if (!forwards.contains({stage, i})) lacks_forward(stage, i);
       }
     }
   }
@@ -143,11 +174,18 @@ class Checker {
       record(cell, Kind::Backward, action.partner_stage, action.partner_micro_batch);
     } else if (is_send(action.kind) || is_receive(action.kind)) {
       const auto transfer = table_.of(action);
-      if (!transfer) fail(text(name(cell), " has no route"), cell);
+      if (!transfer) {
+        fail({.rule = text(name(cell), " has no route"),
+              .hint = text("SEND_F and RECV_B need a next stage, SEND_B and RECV_F a previous one, "
+                           "and a skip a #route line; the stages are 0 to ",
+                           schedule_.stages - 1, "."),
+              .cell = cell});
+      }
       if (within_rank(schedule_, route_of(*transfer))) {
-        fail(text(name(cell), " stays within rank ", cell.rank,
-                  ": there is nothing to send or receive"),
-             cell);
+        fail({.rule = text(name(cell), " stays within rank ", cell.rank,
+                           ": there is nothing to send or receive"),
+              .hint = "Remove the transfers between the stages of one rank.",
+              .cell = cell});
       }
       record_transfer(cell, is_send(action.kind) ? &sends_ : &receives_, *transfer);
     } else if (is_compute(action.kind)) {
@@ -157,24 +195,30 @@ class Checker {
 
   void check_place(const GridCell& cell, int stage) const {
     if (!has_stage(stage)) {
-      fail(text(name(cell), " names stage ", stage, " of ", schedule_.stages), cell);
+      fail({.rule = text(name(cell), " names stage ", stage, " of ", schedule_.stages),
+            .hint = text("The stages are 0 to ", schedule_.stages - 1, "."),
+            .cell = cell});
     }
     if (rank_of(stage) != cell.rank) {
-      fail(text(name(cell), " is on rank ", cell.rank, ", but stage ", stage, " is on rank ",
-                rank_of(stage)),
-           cell);
+      fail({.rule = text(name(cell), " is on rank ", cell.rank, ", but stage ", stage,
+                         " is on rank ", rank_of(stage)),
+            .hint = "Put all actions of a stage into the row of one rank.",
+            .cell = cell});
     }
   }
 
   void check_range(const GridCell& cell, int micro_batch) const {
     if (micro_batch >= 0 && micro_batch < schedule_.micro_batches) return;
-    fail(text(name(cell), " names micro-batch ", micro_batch, " of ", schedule_.micro_batches),
-         cell);
+    fail({.rule =
+              text(name(cell), " names micro-batch ", micro_batch, " of ", schedule_.micro_batches),
+          .hint = text("The micro-batches are 0 to ", schedule_.micro_batches - 1, "."),
+          .cell = cell});
   }
 
   void record(const GridCell& cell, Kind kind, int stage, int micro_batch) {
     check_range(cell, micro_batch);
-    put(cell, &cells_[place(kind, stage, micro_batch)]);
+    put(cell, {.kind = kind, .stage = static_cast<std::int16_t>(stage), .micro_batch = micro_batch},
+        &cells_[place(kind, stage, micro_batch)]);
   }
 
   // The index of an action in its rank's list; no_index if it is not in the table.
@@ -184,11 +228,18 @@ class Checker {
   void record_transfer(const GridCell& cell, std::vector<Index>* indices,
                        const Transfer& transfer) const {
     check_range(cell, transfer.micro_batch);
-    put(cell, &(*indices)[place(transfer)]);
+    put(cell, actions(cell.rank)[cell.index], &(*indices)[place(transfer)]);
   }
 
-  void put(const GridCell& cell, Index* index) const {
-    if (*index != no_index) fail(text(name(cell), " occurs twice in the table"), cell);
+  // An overlapped pair repeats one of its two actions.
+  [[noreturn]] void fail_twice(const GridCell& cell, const Action& action) const {
+    fail({.rule = text(to_string(action), " occurs twice in the table"),
+          .hint = "Remove one of the two.",
+          .cell = cell});
+  }
+
+  void put(const GridCell& cell, const Action& action, Index* index) const {
+    if (*index != no_index) fail_twice(cell, action);
     *index = static_cast<Index>(cell.index);
   }
 
@@ -225,13 +276,16 @@ class Checker {
     const auto input = find(Kind::InputGrad, stage, micro_batch);
     const auto weight = find(Kind::WeightGrad, stage, micro_batch);
     const auto again = find(Kind::Recompute, stage, micro_batch);
-    const auto refuse = [&](const char* what, std::optional<GridCell> cell) {
-      fail(text("there ", what, " of micro-batch ", micro_batch, " on stage ", stage), cell);
+    const auto refuse = [&](const char* what, const std::optional<GridCell>& cell) {
+      fail({.rule = text("there ", what, " of micro-batch ", micro_batch, " on stage ", stage),
+            .hint = each_micro_batch,
+            .cell = cell});
     };
-    if (!forward) refuse("is no forward", std::nullopt);
+    if (!forward) lacks_forward(stage, micro_batch);
     if (whole && input) refuse("are both a B and an I", input);
     if (whole && weight) refuse("are both a B and a W", weight);
-    if (!whole && !input) refuse("is no backward", weight ? weight : forward);
+    if (!whole && !input && !weight) refuse("is no backward", forward);
+    if (weight && !whole && !input) refuse("is a W but no I", weight);
     if (input && !weight) refuse("is an I but no W", input);
     const GridCell& backward = whole ? *whole : *input;
     check_order(*forward, backward);
@@ -244,7 +298,9 @@ class Checker {
   // Both cells are of one stage, therefore of one rank.
   void check_order(const GridCell& first, const GridCell& second) const {
     if (first.index < second.index) return;
-    fail(text(name(second), " comes before ", name(first), ", which it needs"), second);
+    fail({.rule = text(name(second), " comes before ", name(first), ", which it needs"),
+          .hint = text("Put ", name(second), " behind ", name(first), "."),
+          .cell = second});
   }
 
   const Route& route_of(const Transfer& transfer) const {
@@ -282,17 +338,30 @@ class Checker {
                              const std::optional<GridCell>& receive) const {
     const std::string send_name = to_string(send_of(lanes_, transfer));
     const std::string receive_name = to_string(receive_of(lanes_, transfer));
-    if (send) fail(text(send_name, " has no ", receive_name), send);
-    if (receive) fail(text(receive_name, " has no ", send_name), receive);
+    const std::string add_send =
+        text("Add ", send_name, " to rank ", rank_of(producer_stage(transfer)));
+    const std::string add_receive =
+        text(receive_name, " to rank ", rank_of(consumer_stage(transfer)));
+    if (send) {
+      fail({.rule = text(send_name, " has no ", receive_name),
+            .hint = text("Add ", add_receive, "."),
+            .cell = send});
+    }
+    if (receive) {
+      fail({.rule = text(receive_name, " has no ", send_name),
+            .hint = add_send + ".",
+            .cell = receive});
+    }
     const bool activation = transfer.way == Way::Activation;
     const auto made = [&](int stage) {
       return activation ? *find(Kind::Forward, stage, transfer.micro_batch)
                         : *find_backward(stage, transfer.micro_batch);
     };
     const GridCell producer = made(producer_stage(transfer));
-    fail(text(name(made(consumer_stage(transfer))), " needs what ", name(producer),
-              " produces, but there is no ", send_name),
-         producer);
+    fail({.rule = text(name(made(consumer_stage(transfer))), " needs what ", name(producer),
+                       " produces, but there is no ", send_name),
+          .hint = text(add_send, " and ", add_receive, "."),
+          .cell = producer});
   }
 
   const Schedule& schedule_;

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/schedule/grid.h"
+#include "trestle/schedule/table_error.h"
 
 namespace trestle::simulate {
 
@@ -34,11 +33,11 @@ Timeline timeline_of(const schedule::Schedule& schedule, std::vector<std::vector
 }
 
 void throw_stuck(const schedule::Schedule& schedule, std::size_t rank, std::size_t next) {
-  throw UsageError(
-      text("schedule '", schedule.name, "' gets stuck: rank ", rank, " waits for ever before ",
-           to_string(schedule.ranks[rank][next]), "\n",
-           format_grid(schedule, schedule::GridCell{static_cast<int>(rank), next})),
-      {.hint = "Its input is never produced or never sent; validate() gives details."});
+  throw schedule::TableError(
+      schedule, {.rule = text("rank ", rank, " gets stuck: it waits for ever before ",
+                              to_string(schedule.ranks[rank][next])),
+                 .hint = "Its input is never produced or never sent; validate() gives details.",
+                 .cell = schedule::GridCell{static_cast<int>(rank), next}});
 }
 
 }  // namespace trestle::simulate

@@ -23,21 +23,10 @@ const schedule::ScheduleInfo& known(const recipe::Recipe& recipe) {
   return choose("schedule", recipe.pipeline.schedule, schedule::known_schedules());
 }
 
-schedule::Schedule checked_table(const std::string& csv, const std::string& where) {
-  schedule::Schedule table = schedule::parse_csv(csv, where);
-  try {
-    schedule::validate(table);
-  } catch (Error& error) {
-    error.add_context("in " + where);
-    throw;
-  }
-  return table;
-}
-
 }  // namespace
 
 schedule::Schedule read_table(const std::filesystem::path& file) {
-  return checked_table(read_text_file(file), file.string());
+  return schedule::read_csv(read_text_file(file), file.string());
 }
 
 bool searches_schedule(const recipe::Recipe& recipe) {
@@ -52,7 +41,7 @@ std::optional<schedule::Schedule> table_of(const recipe::Recipe& recipe) {
       throw UsageError(text("'table' in [pipeline] is not that of the schedule '",
                             recipe.pipeline.schedule, "'"),
                        {.hint = "Leave it out, or set schedule = \"auto\"."});
-    return checked_table(join(recipe.pipeline.table, "\n"), "'table' in [pipeline]");
+    return schedule::read_csv(join(recipe.pipeline.table, "\n"), "'table' in [pipeline]");
   }
   if (!is_file) return std::nullopt;
   if (!std::filesystem::is_regular_file(file))
