@@ -126,7 +126,13 @@ TEST(MegatronRefusals, RefuseEveryFlagThatChangesNumbers) {
     EXPECT_THAT(refusal(std::string(known.name) + " 1"),
                 HasSubstr(std::string(known.name) + ": " + std::string(known.reason)));
   }
-  EXPECT_THAT(refusal("--num-layers-per-virtual-pipeline-stage 2"), HasSubstr("interleaved_1f1b"));
+  EXPECT_THAT(refusal("--num-layers-per-virtual-pipeline-stage 2"),
+              HasSubstr("needs --pipeline-model-parallel-size above 1"));
+  EXPECT_THAT(refusal("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3"),
+              HasSubstr("3 x --pipeline-model-parallel-size 2 does not divide --num-layers"));
+  EXPECT_THAT(refusal("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "
+                      "--num-virtual-stages-per-pipeline-rank 2"),
+              HasSubstr("give one of them"));
   EXPECT_THAT(refusal("--moe-router-topk 2"), HasSubstr("there are no mixtures of experts"));
   EXPECT_THAT(refusal("--context-parallel-size 2"), HasSubstr("--context-parallel-size: a row"));
 }

@@ -139,6 +139,17 @@ TEST(MegatronRecipe, DividesBlocksUnevenlyAtTheEnds) {
   EXPECT_THAT(recipe.pipeline.balance, ElementsAre(2, 2, 3));
 }
 
+TEST(MegatronRecipe, GivesEachRankItsVirtualStages) {
+  for (const char* flag :
+       {"--num-layers-per-virtual-pipeline-stage 1", "--num-virtual-stages-per-pipeline-rank 2"}) {
+    const Recipe recipe = recipe_of(
+        text(smallest_flags, "--pipeline-model-parallel-size 2 ", flag, " --global-batch-size 8"));
+    EXPECT_EQ(recipe.pipeline.schedule, "interleaved_1f1b") << flag;
+    EXPECT_EQ(recipe.pipeline.stages_per_rank, 2) << flag;
+    EXPECT_THAT(recipe.pipeline.balance, ElementsAre(2, 1, 1, 3)) << flag;
+  }
+}
+
 TEST(MegatronRecipe, MapsShardingToLevels) {
   const auto level = [](const std::string& more, int ranks) {
     const Recipe recipe = recipe_of(smallest_flags + more, ranks);

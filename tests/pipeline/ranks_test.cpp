@@ -3,6 +3,9 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <iostream>
+
 #include "tests/pipeline/rank_plans.h"
 #include "tests/support/virtual_environment.h"
 #include "trestle/comm/threads/spawn.h"
@@ -106,7 +109,42 @@ TEST(RanksPipeline, SupportsLoopedPlacement) {
                      .on = On::Virtual});
   }
 }
+// Schedules x ranks x micro-batches x recompute x devices, for one schedule.
+void check_whole_matrix(const schedule::ScheduleInfo& known) {
+  const Net net = support::toy(0.3);
+  const int layers = static_cast<int>(net.make().size());
+  const int each = schedule::stages_per_rank(known.name, 0);
+  for (const int ranks : {2, 3, 4, 5})
+    for (const int micro_batches : {1, 2, 3, 4, 6, 10}) {
+      if (ranks * each > layers) continue;
+      try {
+        schedule::generate(
+            known.name,
+            {.stages = ranks * each, .micro_batches = micro_batches, .stages_per_rank = each});
+      } catch (const UsageError&) {
+        continue;  // sizes that it does not take
+      }
+      RankPlan plan =
+          plan_of(known.name, support::even_balance(layers, ranks * each), ranks, micro_batches);
+      for (const Recompute recompute : {Recompute::Never, Recompute::ExceptLast, Recompute::Always})
+        for (const On on : {On::Cpu, On::Virtual}) {
+          plan.recompute = recompute;
+          plan.on = on;
+          check_bits(net, plan);
+          check_against_the_plain_model(net, plan);
+          std::cout << known.name << ", " << ranks << " thread ranks of " << each << " stages, "
+                    << micro_batches << " micro-batches, recompute "
+                    << schedule::to_string(recompute) << (on == On::Cpu ? ", cpu" : ", virtual")
+                    << (::testing::Test::HasFailure() ? " failed" : " passed") << std::endl;
+        }
+    }
+}
+
 TEST(RanksPipeline, RunsEverySchedule) {
+  if (std::getenv("TRESTLE_WHOLE_MATRIX") != nullptr) {
+    for (const auto& known : schedule::known_schedules()) check_whole_matrix(known);
+    return;
+  }
   int turn = 0;
   for (const auto& known : schedule::known_schedules()) {
     const bool v = known.stage_order == schedule::StageOrder::V;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <iostream>
 #include <string>
 #include <vector>
 
@@ -43,18 +45,22 @@ bool takes(const std::string& schedule, const TableSize& size) {
 
 struct Grid {
   std::vector<int> ranks = {1, 2, 3, 5};
-  int most_micro_batches = 10;
+  std::vector<int> stages_per_rank = {1, 2, 3};
+  std::vector<int> micro_batches = {1, 2, 4, 6, 10};
 };
+
+// The whole grid instead of a covering part, with a line for each case:
+//   TRESTLE_WHOLE_MATRIX=1 pipeline_test --gtest_filter='*ScheduleMatrix*:*RunsEverySchedule'
+bool whole_matrix() { return std::getenv("TRESTLE_WHOLE_MATRIX") != nullptr; }
 
 // The sizes of a grid that a schedule takes.
 std::vector<TableSize> sizes_of(const std::string& schedule, int layers, const Grid& grid) {
   std::vector<TableSize> sizes;
   for (const int ranks : grid.ranks)
-    for (const int each : {1, 2, 3})
-      for (const int micro_batches : {1, 2, 4, 6, 10})
+    for (const int each : grid.stages_per_rank)
+      for (const int micro_batches : grid.micro_batches)
         if (const TableSize size{ranks, each, micro_batches};
-            micro_batches <= grid.most_micro_batches && ranks * each <= layers &&
-            takes(schedule, size))
+            ranks * each <= layers && takes(schedule, size))
           sizes.push_back(size);
   return sizes;
 }
@@ -84,7 +90,8 @@ oracle::Outcome run(const Net& net, const PipelineOptions& options) {
   return oracle::collect(model, result.loss, result.output, input);
 }
 
-// Each size with one recompute mode, in one thread and on virtual devices in turn.
+// Each size with one recompute mode, in one thread and on virtual devices in turn; in the whole
+// matrix with all modes in both.
 void check(const Net& net, const std::string& schedule, const Grid& grid) {
   constexpr Recompute modes[] = {Recompute::Never, Recompute::ExceptLast, Recompute::Always};
   const int layers = static_cast<int>(net.make().size());
@@ -96,23 +103,43 @@ void check(const Net& net, const std::string& schedule, const Grid& grid) {
     if (!expected.contains(size.micro_batches))
       expected[size.micro_batches] = oracle::looped(net.make(), net.input, net.target,
                                                     net.one_f_one_b_loss, size.micro_batches, 7, 0);
+    const auto check_one = [&](Recompute mode, bool in_threads) {
+      const std::string name =
+          text(net.name, ", ", matrix_name(schedule, size), ", recompute ",
+               schedule::to_string(mode), in_threads ? ", virtual devices" : ", cpu");
+      SCOPED_TRACE(name);
+      const auto devices =
+          in_threads ? virtual_devices(size.ranks) : std::vector<Device>{cpu_device()};
+      oracle::expect_same(expected[size.micro_batches],
+                          run(net, options_of(schedule, size, layers, devices, mode)));
+      if (whole_matrix())
+        std::cout << name << (::testing::Test::HasFailure() ? " failed" : " passed") << std::endl;
+    };
+    if (whole_matrix()) {
+      for (const Recompute mode : modes)
+        for (const bool in_threads : {false, true}) check_one(mode, in_threads);
+      continue;
+    }
     const Recompute mode = modes[turn++ % 3];
-    const bool in_threads = turn % 2 == 0 && size.ranks <= 4;
-    SCOPED_TRACE(text(net.name, ", ", matrix_name(schedule, size), ", recompute ",
-                      schedule::to_string(mode), in_threads ? ", virtual devices" : ", cpu"));
-    const auto devices =
-        in_threads ? virtual_devices(size.ranks) : std::vector<Device>{cpu_device()};
-    oracle::expect_same(expected[size.micro_batches],
-                        run(net, options_of(schedule, size, layers, devices, mode)));
+    check_one(mode, turn % 2 == 0 && size.ranks <= 4);
   }
 }
 
 class ScheduleMatrix : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(ScheduleMatrix, ToyWithFanOutSkipsAndDropout) { check(support::toy(0.3), GetParam(), {}); }
+TEST_P(ScheduleMatrix, ToyWithFanOutSkipsAndDropout) {
+  Grid grid;
+  if (whole_matrix())
+    grid = {.ranks = {1, 2, 3, 4, 5, 8},
+            .stages_per_rank = {1, 2, 3, 4},
+            .micro_batches = {1, 2, 3, 4, 5, 6, 8, 10, 12}};
+  check(support::toy(0.3), GetParam(), grid);
+}
 // A batch norm needs two examples of the 13 in each micro-batch.
 TEST_P(ScheduleMatrix, NarrowUNetWithLongSkips) {
-  check(support::narrow_unet(), GetParam(), {.ranks = {3}, .most_micro_batches = 6});
+  Grid grid{.ranks = {3}, .micro_batches = {1, 2, 4, 6}};
+  if (whole_matrix()) grid = {.ranks = {1, 2, 3, 4, 5}, .micro_batches = {1, 2, 3, 4, 5, 6}};
+  check(support::narrow_unet(), GetParam(), grid);
 }
 
 std::vector<std::string> names() {

@@ -41,6 +41,7 @@ constexpr std::array read_flags = {
     read("--data-parallel-sharding-strategy"), read_switch("--use-torch-fsdp2"),
     read("--context-parallel-size"), read("--expert-model-parallel-size"),
     read("--decoder-first-pipeline-num-layers"), read("--decoder-last-pipeline-num-layers"),
+    read("--num-layers-per-virtual-pipeline-stage"), read("--num-virtual-stages-per-pipeline-rank"),
     read("--nproc_per_node"), read("--nproc-per-node"), read("--nnodes"),
     // the batch
     read("--micro-batch-size"), read("--global-batch-size"),
@@ -196,9 +197,6 @@ constexpr std::array idle_flags = {
     idle("--ckpt-assume-constant-structure", Values::None, whole_checkpoints),
     idle("--dist-ckpt-strictness", Values::One, whole_checkpoints)};
 
-constexpr std::string_view interleaved =
-    "the recipe has it in other words. Leave it out, and give schedule = \"interleaved_1f1b\" and "
-    "stages_per_rank";
 constexpr std::string_view other_activation =
     "the activations are gelu (GPT-2) and --swiglu (Llama)";
 constexpr std::string_view one_text =
@@ -214,10 +212,12 @@ constexpr std::string_view other_batches =
 constexpr std::string_view low_precision = "the narrowest types of a training are bf16 and fp16";
 
 constexpr std::array refused_flags = {
-    refused("--num-layers-per-virtual-pipeline-stage", interleaved),
-    refused("--num-virtual-stages-per-pipeline-rank", interleaved),
-    refused("--microbatch-group-size-per-virtual-pipeline-stage", interleaved),
-    refused("--overlap-param-gather-with-optimizer-step", interleaved),
+    refused(
+        "--microbatch-group-size-per-virtual-pipeline-stage",
+        "interleaved_1f1b takes as many micro-batches in turn as there are ranks, or more where "
+        "these divide the micro-batches. Leave it out"),
+    refused("--overlap-param-gather-with-optimizer-step",
+            "parameters are gathered before the step's first forward. Leave it out"),
     refused("--pipeline-model-parallel-layout", "give the stages as 'balance' in [pipeline]"),
     refused("--account-for-embedding-in-pipeline-split",
             "give the stages as 'balance' in [pipeline]"),

@@ -63,13 +63,38 @@ void map_mesh(Reading& reading, const Sizes& sizes, RecipeText& out) {
   if (sequence) out.set("sequence_parallel", true, "--sequence-parallel");
 }
 
+// The stages of each rank, which Megatron-LM calls virtual.
+std::int64_t stages_of_rank(Reading& reading, const Sizes& sizes) {
+  const std::string by_layers = "--num-layers-per-virtual-pipeline-stage";
+  const std::string by_number = "--num-virtual-stages-per-pipeline-rank";
+  const auto layers = reading.integer(by_layers, {});
+  const auto number = reading.integer(by_number, {});
+  if (!layers && !number) return 1;
+  if (layers && number) reading.problem(by_layers + " and " + by_number + ": give one of them");
+  if (sizes.pipeline < 2)
+    reading.problem((layers ? by_layers : by_number) +
+                    " needs --pipeline-model-parallel-size above 1");
+  if (number) return *number;
+  if (sizes.layers % (sizes.pipeline * *layers) != 0) {
+    reading.problem(text(by_layers, " ", *layers, " x --pipeline-model-parallel-size ",
+                         sizes.pipeline, " does not divide --num-layers ", sizes.layers));
+    return 1;
+  }
+  return sizes.layers / (sizes.pipeline * *layers);
+}
+
 // The blocks of each stage: equal, but for the first and last stage on request.
-std::vector<std::int64_t> blocks_of_stages(Reading& reading, const Sizes& sizes) {
+std::vector<std::int64_t> blocks_of_stages(Reading& reading, const Sizes& sizes,
+                                           std::int64_t stages_of_rank) {
   constexpr Reading::Integers any{0, Reading::many};
   const auto first = reading.integer("--decoder-first-pipeline-num-layers", any);
   const auto last = reading.integer("--decoder-last-pipeline-num-layers", any);
   const std::int64_t given = (first ? 1 : 0) + (last ? 1 : 0);
-  const std::int64_t stages = sizes.pipeline - given;
+  const std::int64_t stages = sizes.pipeline * stages_of_rank - given;
+  if (given > 0 && stages_of_rank > 1)
+    reading.problem(
+        "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers size a rank's "
+        "only stage: leave them out with several stages on a rank");
   const std::int64_t blocks = sizes.layers - first.value_or(0) - last.value_or(0);
   if (blocks < stages || (stages == 0 ? blocks != 0 : blocks % stages != 0)) {
     if (given == 0)
@@ -165,7 +190,8 @@ void map_recomputation(Reading& reading, const Sizes& sizes,
 void map_ranks(Reading& reading, const Sizes& sizes, RecipeText& out) {
   map_mesh(reading, sizes, out);
   out.begin("pipeline");
-  const std::vector<std::int64_t> blocks = blocks_of_stages(reading, sizes);
+  const std::int64_t each = stages_of_rank(reading, sizes);
+  const std::vector<std::int64_t> blocks = blocks_of_stages(reading, sizes, each);
   if (sizes.pipeline > 1) {
     if (!blocks.empty()) {
       std::vector<std::int64_t> layers = blocks;
@@ -173,7 +199,9 @@ void map_ranks(Reading& reading, const Sizes& sizes, RecipeText& out) {
       layers.back() += 2;
       out.set("balance", layers, "blocks, with the embedding first, and norm and head last");
     }
-    out.set("schedule", std::string("1f1b"), "--pipeline-model-parallel-size");
+    out.set("schedule", std::string(each > 1 ? "interleaved_1f1b" : "1f1b"),
+            "--pipeline-model-parallel-size");
+    if (each > 1) out.set("stages_per_rank", each, "virtual stages");
     out.set("micro_batches", sizes.micro_batches,
             text("batch / (micro-batch of ", sizes.micro_batch, " x ", sizes.data_parallel,
                  " data parallel)"));

@@ -314,11 +314,11 @@ std::vector<BrokenRule> PlannedRecipe::broken_rules(const Strategy& strategy) co
     return {{"offload", "the memory of the recipe's devices is the host's"}};
   recipe::Recipe recipe = with_strategy(strategy);
   // The degrees alone are asked with a schedule that a loss over the whole batch refuses.
-  const bool plain = plan::has_plain_schedule(strategy);
-  if (plain) recipe.pipeline.schedule = schedules().front();
+  const bool is_plain = plan::has_plain_schedule(strategy);
+  if (is_plain) recipe.pipeline.schedule = schedules().front();
   try {
     check_training(recipe, hooks_.user_parts);
-    if (!plain)  // refuses a number of micro-batches that it does not take
+    if (!is_plain)  // refuses a number of micro-batches that it does not take
       (void)compute_actions(recipe, strategy.pipeline * stages_per_rank(strategy),
                             micro_batches_of(recipe));
     check_shares(recipe, plain().layers->data().training);
