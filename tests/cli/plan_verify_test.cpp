@@ -279,12 +279,6 @@ TEST_F(PlanTruth, PeaksOfReplicatedPlansOfAUNetArePredicted) {
   expect_true("unet.toml", {"--keep", "level=0,tensor=1,schedule=1f1b"});
 }
 
-// I and W are predicted with B's temporaries, and W's first gradients beside all that I has kept.
-TEST_F(PlanTruth, PeaksOfSplitBackwardsAreBounds) {
-  write_unet();
-  expect_true("unet.toml", {"--keep", "data=1,tensor=1,schedule=zbv"}, 0.6);
-}
-
 // A U-Net's largest unit is small when its activations are largest.
 TEST_F(PlanTruth, PeaksOfParametersGatheredByLayersArePredicted) {
   write_unet();

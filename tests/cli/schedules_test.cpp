@@ -96,10 +96,12 @@ TEST_F(SchedulesVerb, AutoSearchesWhenARunBegins) {
 TEST_F(SchedulesVerb, ARunKeepsItsTable) {
   write_file(folder_ / "mine.csv",
              schedule::to_csv(schedule::generate("zb_h1", {.stages = 2, .micro_batches = 4})));
-  const Finished begun = run({"train", "small.toml", "--loss", "cross_entropy", "--schedule",
-                              "mine.csv", "--devices", "virtual:2", "--balance", "[]",
-                              "--micro-batches", "4", "--epochs", "1", "--runs", "kept"});
+  const Finished begun =
+      run({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "mine.csv", "--devices",
+           "virtual:2", "--balance", "[]", "--micro-batches", "4", "--epochs", "1", "--runs",
+           "kept", "--set", "pipeline.checkpoint=up4_conv"});
   ASSERT_EQ(begun.code, 0) << begun.err;
+  EXPECT_THAT(run({"view", "kept/small"}).out, HasSubstr("I runs the whole backward of up4_conv"));
   std::filesystem::remove(folder_ / "mine.csv");
   const Finished resumed = run({"train", "--resume", "kept/small", "--epochs", "2"});
   EXPECT_EQ(resumed.code, 0) << resumed.err;

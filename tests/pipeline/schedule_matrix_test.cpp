@@ -13,9 +13,26 @@
 #include "tests/support/virtual_environment.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/schedule/generate.h"
+
+namespace another_library {
+// A function of another library: nothing says which of its gradients it computes when.
+struct Product : torch::autograd::Function<Product> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& weight) {
+    context->save_for_backward({x, weight});
+    return x.mm(weight);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& given) {
+    const auto saved = context->get_saved_variables();
+    return {given[0].mm(saved[1].t()), saved[0].t().mm(given[0])};
+  }
+};
+}  // namespace another_library
 
 namespace trestle {
 namespace {
@@ -199,6 +216,34 @@ TEST(ScheduleSizes, NameTheNearestLegalOnes) {
               AllOf(HasSubstr("stages 0 and 1 of rank 0 are on virtual:0 and virtual:1"),
                     HasSubstr("the balance has 4 stages")));
   EXPECT_THAT(message({.balance = {5, 5}, .stages_per_rank = -1}), HasSubstr("is negative"));
+}
+
+struct OtherLayerImpl : torch::nn::Module {
+  OtherLayerImpl() { weight = register_parameter("weight", torch::eye(4)); }
+  at::Tensor forward(const at::Tensor& x) { return another_library::Product::apply(x, weight); }
+  at::Tensor weight;
+};
+
+TEST(ScheduleTimelines, NameTheLayersWhoseBackwardIsNotCut) {
+  const auto timeline_of = [](PipelineOptions options) {
+    nn::Layers net(nn::Seed{1});
+    net.add("first", torch::nn::Linear(4, 4));
+    net.add("other", std::make_shared<OtherLayerImpl>());
+    net.add("norm", [] { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({4})); });
+    net.add("last", std::make_shared<OtherLayerImpl>());
+    options.balance = {1, 3};
+    options.micro_batches = 3;
+    Pipeline pipeline(net, std::move(options));
+    pipeline.step(torch::ones({6, 4}), torch::zeros({6, 4}), nn::mean_squared_error());
+    return pipeline.timeline().whole_layers;
+  };
+  const std::vector<std::string> expected = {"other", "last"};
+  EXPECT_EQ(timeline_of({.schedule = "zb_h1"}), expected);
+  EXPECT_EQ(timeline_of({.schedule = "1f1b"}), std::vector<std::string>());
+  // A rank knows its own; the first stage has no I.
+  const auto of_ranks = spawn(
+      2, [&](World& world) { return timeline_of({.group = world.group(), .schedule = "zb_h1"}); });
+  EXPECT_EQ(of_ranks, (std::vector<std::vector<std::string>>{{}, expected}));
 }
 
 // Each stage's buffers are kept once for each F that is recomputed, and by none after its last R.

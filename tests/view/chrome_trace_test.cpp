@@ -28,6 +28,7 @@ void expect_same(const Timeline& a, const Timeline& b) {
   EXPECT_EQ(a.device_of_stage, b.device_of_stage);
   EXPECT_EQ(a.device_peak_bytes, b.device_peak_bytes);
   EXPECT_EQ(a.world_ranks, b.world_ranks);
+  EXPECT_EQ(a.whole_layers, b.whole_layers);
   EXPECT_EQ(a.host_of_rank, b.host_of_rank);
   ASSERT_EQ(a.crossings.size(), b.crossings.size());
   for (std::size_t i = 0; i < a.crossings.size(); ++i) {
@@ -194,8 +195,10 @@ TEST(ChromeTrace, RejectsInvalidJson) {
 TEST(ChromeTrace, NamesRowsByRanksOfTheWorld) {
   Timeline timeline = samples::by_hand();
   timeline.world_ranks = {4, 6, 5, 7};
+  timeline.whole_layers = {"blocks.0", "head"};
   const std::string trace = to_chrome_trace({timeline});
   EXPECT_THAT(trace, HasSubstr("rank 6"));
+  EXPECT_EQ(from_chrome_trace(trace).at(0).whole_layers, timeline.whole_layers);
   EXPECT_EQ(from_chrome_trace(trace).at(0).world_ranks, (std::vector<int>{4, 6, 5, 7}));
   for (const std::string& drawn : {trace, to_svg({timeline}), to_text_grid(timeline)}) {
     EXPECT_THAT(drawn, HasSubstr("rank 4"));

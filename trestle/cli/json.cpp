@@ -31,17 +31,19 @@ ordered_json actions_of(const schedule::Timeline& timeline) {
 
 ordered_json panel_of(const schedule::Timeline& timeline) {
   const bool slots = view::resolve(view::TimeUnit::Auto, {timeline}) == view::TimeUnit::Slots;
-  return {{"title", timeline.title},
-          {"ranks", timeline.rank_count},
-          {"stages", timeline.stages},
-          {"micro_batches", timeline.micro_batches},
-          {"unit", slots ? "slots" : "seconds"},
-          {"makespan", schedule::makespan(timeline)},
-          {"idle", schedule::idle_share_of_makespan(timeline)},
-          {"idle_of_ideal", schedule::idle_share_of_ideal(timeline)},
-          {"peak_activations", schedule::peak_live_activations(timeline)},
-          {"peak_bytes", timeline.peak_bytes},
-          {"actions", actions_of(timeline)}};
+  ordered_json panel = {{"title", timeline.title},
+                        {"ranks", timeline.rank_count},
+                        {"stages", timeline.stages},
+                        {"micro_batches", timeline.micro_batches},
+                        {"unit", slots ? "slots" : "seconds"},
+                        {"makespan", schedule::makespan(timeline)},
+                        {"idle", schedule::idle_share_of_makespan(timeline)},
+                        {"idle_of_ideal", schedule::idle_share_of_ideal(timeline)},
+                        {"peak_activations", schedule::peak_live_activations(timeline)},
+                        {"peak_bytes", timeline.peak_bytes},
+                        {"actions", actions_of(timeline)}};
+  if (!timeline.whole_layers.empty()) panel["whole_layers"] = timeline.whole_layers;
+  return panel;
 }
 
 }  // namespace

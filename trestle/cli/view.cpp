@@ -165,6 +165,12 @@ int view_run(const ViewArguments& arguments) {
   const int columns = columns_for_text(STDOUT_FILENO);
   for (const auto& panel : panels)
     std::cout << folded(text(panel.title, ": ", view::summary(panel)), columns, 2) << "\n";
+  for (const auto& panel : panels)
+    if (!panel.whole_layers.empty())
+      std::cout << folded(text("I runs the whole backward of ", join(panel.whole_layers, ", "),
+                               ": it cannot be cut, so that W has nothing to compute there"),
+                          columns, 2)
+                << "\n";
   print_written({out.string()});
   if (fs::exists(folder.curve())) std::cout << "curves " << folder.curve().string() << std::endl;
   return 0;

@@ -214,8 +214,7 @@ constexpr std::string_view low_precision = "the narrowest types of a training ar
 constexpr std::array refused_flags = {
     refused(
         "--microbatch-group-size-per-virtual-pipeline-stage",
-        "interleaved_1f1b takes as many micro-batches in turn as there are ranks, or more where "
-        "these divide the micro-batches. Leave it out"),
+        "interleaved_1f1b chooses its number from the ranks and the micro-batches. Leave it out"),
     refused("--overlap-param-gather-with-optimizer-step",
             "parameters are gathered before the step's first forward. Leave it out"),
     refused("--pipeline-model-parallel-layout", "give the stages as 'balance' in [pipeline]"),

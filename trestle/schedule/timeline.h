@@ -72,6 +72,9 @@ struct Timeline {
   std::vector<TensorMessage> tensor_messages = {};  // in order of begin for each rank
   // The number of each rank in the world, for a pipeline that is one of several; may be empty.
   std::vector<int> world_ranks = {};
+  // Measured steps with I and W: names of layers whose backward runs whole in I, because it cannot
+  // be cut (pipeline/execute/split_backward.h).
+  std::vector<std::string> whole_layers = {};
 };
 
 // The hosts of the timeline's ranks, each once, in ascending order.

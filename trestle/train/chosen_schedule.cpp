@@ -1,7 +1,5 @@
 #include "trestle/train/chosen_schedule.h"
 
-#include <cmath>
-
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -12,7 +10,7 @@
 namespace trestle::train {
 namespace {
 
-// 2 of each where the recipe leaves it open, beside one.
+// The numbers of stages on a rank to try: that of the recipe, or 1 and 2.
 std::vector<int> numbers_of_stages(const recipe::Recipe& recipe, int ranks) {
   const auto stages = static_cast<int>(recipe.pipeline.balance.size());
   if (stages > 0) {

@@ -177,6 +177,7 @@ ordered_json description(const Timeline& timeline) {
                       {"device_peak_bytes", timeline.device_peak_bytes}};
   if (!timeline.world_ranks.empty()) all["world_ranks"] = timeline.world_ranks;
   if (!timeline.host_of_rank.empty()) all["host_of_rank"] = timeline.host_of_rank;
+  if (!timeline.whole_layers.empty()) all["whole_layers"] = timeline.whole_layers;
   return all;
 }
 

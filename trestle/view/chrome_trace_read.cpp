@@ -101,6 +101,11 @@ Timeline read_description(const json& value, const std::string& place) {
     timeline.rank_of_stage.push_back(
         static_cast<int>(integer(rank, 0, timeline.rank_count - 1, place + ", 'rank_of_stage'")));
   }
+  if (value.contains("whole_layers"))
+    for (const json& layer : array(value, "whole_layers", place)) {
+      if (!layer.is_string()) fail(place, "'whole_layers' has an entry that is not a text");
+      timeline.whole_layers.push_back(layer.get<std::string>());
+    }
   if (value.contains("world_ranks")) {
     for (const json& rank : array(value, "world_ranks", place))
       timeline.world_ranks.push_back(

@@ -172,6 +172,14 @@ void run_weight_gradients(MiniBatchState& state, const Action& action) {
   });
 }
 
+void note_whole_layers(MiniBatchState& state, int stage, const std::vector<std::string>& layers) {
+  const auto rank = static_cast<std::size_t>(state.table().rank_of_stage[stage]);
+  std::vector<std::string>& known = state.record.ranks[rank].whole_layers;
+  for (const std::string& layer : layers)
+    if (!layer.empty() && std::find(known.begin(), known.end(), layer) == known.end())
+      known.push_back(layer);
+}
+
 // B, or I.
 void run_backward(MiniBatchState& state, const Action& action) {
   const Stage& stage = state.stages[action.stage];
@@ -181,6 +189,7 @@ void run_backward(MiniBatchState& state, const Action& action) {
   nn::Values gradients;
   if (action.kind == Kind::InputGrad && !state.whole_in_input_grad()) {
     gradients = run_stage_backward(state, stage, BackwardPart::Inputs, own, m);
+    note_whole_layers(state, action.stage, own.pass.whole_layers);
   } else {
     accumulate_gradients(state, action.stage, [&] {
       gradients = run_stage_backward(state, stage, BackwardPart::Whole, own, m);

@@ -46,12 +46,13 @@ schedule::Timeline gather_timeline(const comm::Group& group, schedule::Timeline 
                                    const std::function<double()>& now) {
   const comm::Group plain = group.with_check(comm::Check::Off);
   begin += clock_offset(plain, now);
-  const auto all = comm::with_purpose(
-      [] { return "while the ranks gathered the times of the step"; },
-      [&] {
-        return comm::all_gather_values(
-            plain, std::tuple(begin, own.events, own.memory, own.peak_bytes, own.tensor_messages));
-      });
+  const auto all =
+      comm::with_purpose([] { return "while the ranks gathered the times of the step"; },
+                         [&] {
+                           return comm::all_gather_values(
+                               plain, std::tuple(begin, own.events, own.memory, own.peak_bytes,
+                                                 own.tensor_messages, own.whole_layers));
+                         });
   double first = begin;
   for (const auto& received : all) first = std::min(first, std::get<0>(received));
 
@@ -59,10 +60,12 @@ schedule::Timeline gather_timeline(const comm::Group& group, schedule::Timeline 
   result.events.clear();
   result.memory.clear();
   result.tensor_messages.clear();
+  result.whole_layers.clear();
   result.peak_bytes.assign(static_cast<std::size_t>(result.rank_count), 0);
   for (int rank = 0; rank < group.size(); ++rank)
     if (group.ranks()[static_cast<std::size_t>(rank)] != rank) result.world_ranks = group.ranks();
-  for (const auto& [rank_begin, events, memory, peaks, messages] : all) {
+  for (const auto& [rank_begin, events, memory, peaks, messages, whole_layers] : all) {
+    result.whole_layers.insert(result.whole_layers.end(), whole_layers.begin(), whole_layers.end());
     const double shift = rank_begin - first;
     for (schedule::Event event : events) {
       event.begin += shift;

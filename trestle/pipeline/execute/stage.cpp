@@ -295,6 +295,7 @@ nn::Values Stage::finish(Pass& pass, BackwardPart part, GradientRoots roots,
     rest.buffers_again = std::move(pass.buffers_again);
     rest.input_shapes = std::move(pass.input_shapes);
     rest.node_numbers = std::move(pass.node_numbers);
+    rest.whole_layers = std::move(pass.whole_layers);
   }
   pass = std::move(rest);
   // A view, for example of cat()'s gradient, would keep its whole base until its message is sent.
@@ -313,6 +314,8 @@ nn::Values Stage::input_gradients(Pass& pass, BackwardPart part, const GradientR
       if (pass.sink && pass.input_wants_gradient[i]) inputs[i] = pass.sink->edge(i);
     SplitBackward split = backward_to_inputs(roots, inputs, pass.recomputed_nodes);
     pass.weights = std::move(split.weights);
+    for (const std::uint64_t node : split.whole)
+      pass.whole_layers.push_back(layer_of_node(pass, node));
     return std::move(split.input_gradients);
   }
   if (!roots.edges.empty()) {

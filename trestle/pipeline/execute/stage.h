@@ -51,6 +51,7 @@ struct Pass {
   std::vector<std::uint64_t> node_numbers;             // autograd's counter before each layer
   std::vector<recompute::NodeRange> recomputed_nodes;  // in the backward
   std::optional<WeightGradients> weights;              // from I to W
+  std::vector<std::string> whole_layers;               // that I could not cut
 };
 
 // The layers between two cuts, and how one micro-batch runs through them.

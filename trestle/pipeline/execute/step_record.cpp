@@ -33,6 +33,8 @@ schedule::Timeline StepRecord::timeline(const schedule::Schedule& table) const {
                                           .end = message.end - begin});
     }
     result.peak_bytes.push_back(peak);
+    result.whole_layers.insert(result.whole_layers.end(), record.whole_layers.begin(),
+                               record.whole_layers.end());
   }
   return result;
 }

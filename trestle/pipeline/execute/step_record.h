@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "trestle/base/units.h"
@@ -25,6 +26,7 @@ struct ActionRecord {
 struct RankRecord {
   Bytes before = 0;  // held before the first action
   std::vector<ActionRecord> actions = {};
+  std::vector<std::string> whole_layers = {};  // whose backward I does not cut, each once
 };
 
 // The record of one step.

@@ -54,8 +54,8 @@ struct Strategy {
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
 
-// Whether its schedule has one stage on each rank, and neither I nor W. Formulas know such schedules
-// alone.
+// Whether its schedule has one stage on each rank, and neither I nor W. Formulas know such
+// schedules alone.
 bool has_plain_schedule(const Strategy& strategy);
 
 // The micro-batches of a step: batch / (data x micro_batch), rounded down.
