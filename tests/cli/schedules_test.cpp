@@ -106,9 +106,18 @@ TEST_F(SchedulesVerb, ARunKeepsItsTable) {
   const Finished resumed = run({"train", "--resume", "kept/small", "--epochs", "2"});
   EXPECT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_THAT(resumed.out, HasSubstr("schedule  mine.csv"));
+  // The table that another resumed run takes is kept too.
+  write_file(folder_ / "other.csv",
+             schedule::to_csv(schedule::generate("1f1b", {.stages = 2, .micro_batches = 4})));
+  EXPECT_EQ(
+      run({"train", "--resume", "kept/small", "--epochs", "3", "--schedule", "other.csv"}).code, 0);
+  EXPECT_THAT(read_file(folder_ / "kept" / "small" / "recipe.toml"), HasSubstr("table = [\"0F0"));
+  // A pipeline for other devices than the run's evaluates it.
+  const Finished rated = run({"evaluate", "kept/small", "--devices", "virtual:1"});
+  EXPECT_EQ(rated.code, 0) << rated.err;
   // Another schedule replaces the table.
   const Finished other =
-      run({"train", "--resume", "kept/small", "--epochs", "3", "--schedule", "1f1b"});
+      run({"train", "--resume", "kept/small", "--epochs", "4", "--schedule", "1f1b"});
   EXPECT_EQ(other.code, 0) << other.err;
   EXPECT_THAT(other.out, HasSubstr("schedule  1f1b"));
 }
@@ -126,7 +135,7 @@ TEST_F(SchedulesVerb, NamesMistakes) {
   EXPECT_THAT(refused({"schedules", "--devices", "virtual:2"}), HasSubstr("--devices"));
   EXPECT_THAT(refused({"schedules", "small.toml", "--ranks", "2"}), HasSubstr("--ranks"));
   EXPECT_THAT(refused({"schedules", "--out", "best.png"}), HasSubstr(".svg"));
-  EXPECT_THAT(refused({"schedules", "--out", "a.svg", "--save-csv", "a.svg"}),
+  EXPECT_THAT(refused({"schedules", "--out", "a.svg", "--save-csv", "./a.svg"}),
               HasSubstr("name one file"));
   EXPECT_THAT(refused({"view", "--schedule", "zbv", "--out", "a.svg", "--save-csv", "a.svg"}),
               HasSubstr("name one file"));
@@ -144,7 +153,7 @@ TEST_F(SchedulesVerb, NamesMistakes) {
                        "--devices", "virtual:2", "--balance", "[]", "--micro-batches", "3"}),
               HasSubstr("cannot have 3 micro-batches for 4 stages"));
   write_recipe("auto", "micro_batches = 2", "micro_batches = 2\nschedule = \"auto\"");
-  EXPECT_THAT(refused({"balance", "auto.toml"}), HasSubstr("trestle schedules RECIPE --save-csv"));
+  EXPECT_THAT(refused({"balance", "auto.toml"}), HasSubstr("schedules RECIPE --save-csv"));
   EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "auto",
                        "--devices", "virtual:2", "--balance", "[]", "--recompute", "always,never"}),
               HasSubstr("schedule = \"auto\" has not chosen the stages yet"));
@@ -153,7 +162,7 @@ TEST_F(SchedulesVerb, NamesMistakes) {
               HasSubstr("has 3 stages for 2 ranks"));
   EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "auto",
                        "--devices", "virtual:2x1MiB", "--balance", "[]"}),
-              HasSubstr("no schedule fits 1.0 MiB a rank"));
+              HasSubstr("no schedule fits the memory of the devices"));
   EXPECT_THAT(refused({"train", "small.toml", "--loss", "cross_entropy", "--schedule", "none.csv"}),
               HasSubstr("there is no file none.csv"));
   write_file(folder_ / "bad.csv", "0F0,0I0\n1F0,1B0\n");

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/pipeline/small_nets.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/device/virtual_device.h"
 
 namespace trestle {
@@ -60,6 +61,42 @@ TEST(Autocast, RecomputesUnderAutocastOfForward) {
   };
   for (const auto& devices : {virtual_devices(2), std::vector<Device>(2, cpu_device())})
     expect_equal(run(devices, Recompute::Never), run(devices, Recompute::Always), 0);
+}
+
+// One table has the cast weights of all threads. Stages in threads, and ranks, must not clear what
+// another stage is about to use again.
+TEST(Autocast, AddsTheGradientsOfAWeightOfSeveralUsesAlikeEverywhere) {
+  struct Thrice : torch::nn::Module {
+    Thrice() { layer = register_module("layer", torch::nn::Linear(16, 16)); }
+    at::Tensor forward(const at::Tensor& x) { return layer(layer(layer(x).tanh()).tanh()); }
+    torch::nn::Linear layer{nullptr};
+  };
+  const auto gradients = [](PipelineOptions options) {
+    nn::Layers net(nn::Seed{1});
+    for (const char* name : {"a", "b", "c"}) net.add(name, std::make_shared<Thrice>());
+    options.balance = {1, 1, 1};
+    options.micro_batches = 8;
+    options.numerics.precision = Precision::BFloat16;
+    options.cores.threads = 1;
+    Pipeline pipeline(net, std::move(options));
+    const at::Tensor x = torch::linspace(-1, 1, 256).view({16, 16});
+    pipeline.step(x, x.flip(0), nn::mean_squared_error());
+    std::map<std::string, at::Tensor> all;
+    for (const auto& [name, parameter] : pipeline.named_parameters())
+      all.emplace(name, parameter.grad().cpu().clone());
+    return all;
+  };
+  const auto expected = gradients({});
+  const auto expect_bits = [&](const std::map<std::string, at::Tensor>& found) {
+    for (const auto& [name, gradient] : found)
+      EXPECT_TRUE(gradient.equal(expected.at(name))) << name;
+  };
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    expect_bits(gradients({.devices = virtual_devices(3)}));
+    for (const auto& of_rank :
+         spawn(3, [&](World& world) { return gradients({.group = world.group()}); }))
+      expect_bits(of_rank);
+  }
 }
 
 TEST(Autocast, DropsCastWeightsAfterOptimizerStep) {

@@ -78,7 +78,9 @@ void need_folder_for(const fs::path& file, const std::string& flag) {
 void refuse_one_file(const std::vector<std::pair<std::string, std::string>>& files) {
   for (std::size_t i = 0; i < files.size(); ++i)
     for (std::size_t j = i + 1; j < files.size(); ++j)
-      if (!files[i].first.empty() && files[i].first == files[j].first)
+      if (!files[i].first.empty() && !files[j].first.empty() &&
+          std::filesystem::absolute(files[i].first).lexically_normal() ==
+              std::filesystem::absolute(files[j].first).lexically_normal())
         throw UsageError(
             text(files[i].second, " and ", files[j].second, " name one file, ", files[i].first));
 }

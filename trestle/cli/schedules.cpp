@@ -134,10 +134,9 @@ plan::ScheduleAnswer answer_of_recipe(const SchedulesArguments& arguments, const
   const train::UserParts parts = user_parts_of(options);
   const train::LayerCosts costs = train::measure_layers(
       train::recipe_to_search(recipe), *progress, options.models, parts, SplitBackwards::Measure);
-  const Bytes memory = bytes_of(arguments.memory);
   return train::find_schedule(train::recipe_to_search(recipe), costs,
                               {.stages_per_rank = parse_stages_per_rank(arguments.stages_per_rank),
-                               .memory = memory > 0 ? memory : train::memory_of_search(costs)},
+                               .memory = bytes_of(arguments.memory)},
                               parts);
 }
 
@@ -153,7 +152,7 @@ std::string time_words(double seconds, bool measured) {
   return words;
 }
 
-void print_schedules(const plan::ScheduleAnswer& answer, Bytes memory, bool measured, int columns) {
+void print_schedules(const plan::ScheduleAnswer& answer, bool measured, int columns) {
   const bool bytes = has_bytes(answer);
   std::vector<std::vector<std::string>> rows = {
       {"schedule", "stages a rank", "step", "idle", "longest wait"}};
@@ -164,7 +163,7 @@ void print_schedules(const plan::ScheduleAnswer& answer, Bytes memory, bool meas
                     time_words(schedule::span_bubble(one.timeline), measured)});
     if (bytes)
       rows.back().push_back(text(format_bytes(one.peak), " (rank ", one.peak_rank, ")",
-                                 one.fits(memory) ? "" : " does not fit"));
+                                 one.fits ? "" : " does not fit"));
   };
   if (answer.best && answer.best->name == "auto") add(*answer.best);
   for (const auto& one : answer.fixed) add(one);
@@ -194,22 +193,23 @@ void print_answer(const SchedulesArguments& arguments, const plan::ScheduleAnswe
              counted(any.table.micro_batches, "micro-batch", "micro-batches"),
              memory > 0 ? text(" · ", format_bytes(memory), " a rank") : "",
              measured ? " · layers measured" : " · times assumed", ", steps simulated"));
-  print_schedules(answer, memory, measured, columns);
+  print_schedules(answer, measured, columns);
   if (answer.best) {
     print(text("take ", answer.best->name,
                answer.best->made_from.empty() ? "" : ": " + answer.best->made_from, " (",
                answer.simulated, " schedules simulated)"));
-    for (const std::string& line : answer.trades(memory)) print(line);
+    for (const std::string& line : answer.trades()) print(line);
   } else {
     print(text("none fits: ", answer.fixed.front().name, " needs least, ",
-               format_bytes(answer.fixed.front().peak)));
+               format_bytes(answer.fixed.front().peak),
+               arguments.save_csv.empty() ? "" : "; no table was written"));
   }
   for (const auto& [name, reason] : answer.refused) print(text("left out ", name, ": ", reason));
   for (const std::string& file : written) std::cout << "wrote " << file << "\n";
   std::cout << std::flush;
 }
 
-nlohmann::ordered_json json_of(const plan::SimulatedSchedule& one, Bytes memory) {
+nlohmann::ordered_json json_of(const plan::SimulatedSchedule& one) {
   nlohmann::ordered_json json = {{"schedule", one.name},
                                  {"stages_per_rank", one.stages_per_rank},
                                  {"seconds", one.seconds},
@@ -218,7 +218,7 @@ nlohmann::ordered_json json_of(const plan::SimulatedSchedule& one, Bytes memory)
                                  {"span_bubble", schedule::span_bubble(one.timeline)},
                                  {"peak_bytes", one.peak},
                                  {"peak_rank", one.peak_rank},
-                                 {"fits", one.fits(memory)}};
+                                 {"fits", one.fits}};
   if (!one.made_from.empty()) json["made_from"] = one.made_from;
   return json;
 }
@@ -229,24 +229,24 @@ void print_schedules_json(const SchedulesArguments& arguments, const plan::Sched
                                  {"memory_bytes", memory},
                                  {"simulated", answer.simulated},
                                  {"best", nullptr},
-                                 {"trades", answer.trades(memory)},
+                                 {"trades", answer.trades()},
                                  {"fixed", nlohmann::ordered_json::array()},
                                  {"left_out", nlohmann::ordered_json::object()},
                                  {"written", written}};
-  if (answer.best) json["best"] = json_of(*answer.best, memory);
-  for (const auto& one : answer.fixed) json["fixed"].push_back(json_of(one, memory));
+  if (answer.best) json["best"] = json_of(*answer.best);
+  for (const auto& one : answer.fixed) json["fixed"].push_back(json_of(one));
   for (const auto& [name, reason] : answer.refused) json["left_out"][name] = reason;
   std::cout << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
             << std::endl;
 }
 
 // The best one above the fixed ones that it is compared with, on one axis.
-std::vector<schedule::Timeline> panels_of(const plan::ScheduleAnswer& answer, Bytes memory) {
+std::vector<schedule::Timeline> panels_of(const plan::ScheduleAnswer& answer) {
   constexpr std::size_t most = 4;
   std::vector<schedule::Timeline> panels;
   if (answer.best && answer.best->name == "auto") panels.push_back(answer.best->timeline);
   for (const auto& one : answer.fixed)
-    if (one.fits(memory) && panels.size() < most) panels.push_back(one.timeline);
+    if (one.fits && panels.size() < most) panels.push_back(one.timeline);
   if (panels.empty()) panels.push_back(answer.fixed.front().timeline);
   return panels;
 }
@@ -287,7 +287,7 @@ int perform_schedules(const Verb& verb, const SchedulesArguments& arguments,
     const std::string title =
         text("The fastest schedules of ", answer.fixed[0].timeline.rank_count, " ranks, ",
              answer.fixed[0].table.micro_batches, " micro-batches");
-    const auto panels = panels_of(answer, memory);
+    const auto panels = panels_of(answer);
     write_file(arguments.out, std::filesystem::path(arguments.out).extension() == ".html"
                                   ? view::schedule_page(panels, {.title = title})
                                   : view::to_svg(panels, {.title = title}));

@@ -17,9 +17,10 @@ namespace {
 
 const schedule::ScheduleInfo& known(const recipe::Recipe& recipe) {
   if (recipe.pipeline.schedule == "auto")
-    throw UsageError("schedule = \"auto\" is searched when a run begins, and this needs its stages",
-                     {.hint = "Name a schedule, or make the table first: trestle schedules RECIPE "
-                              "--save-csv best.csv. Then give --schedule best.csv."});
+    throw UsageError(
+        "schedule = \"auto\" is searched when a run begins, and this needs its stages",
+        {.hint = "Name a schedule in the recipe, or make the table first: trestle "
+                 "schedules RECIPE --save-csv best.csv, and schedule = \"best.csv\"."});
   return choose("schedule", recipe.pipeline.schedule, schedule::known_schedules());
 }
 

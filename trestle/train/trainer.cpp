@@ -188,7 +188,7 @@ TrainResult resume_run(const std::filesystem::path& run_folder,
       log.open(folder.log(),
                text("resumed   ", utc_now(), ", after ", counted(stands.step, "step")));
       for (const std::string& note : notes) log.note(note);
-      write_file(folder.recipe(), to_toml(recipe));
+      write_file(folder.recipe(), to_toml(run.recipe()));  // with the table that it runs
     }
     return run_logged(run, log);
   });

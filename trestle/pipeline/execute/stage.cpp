@@ -182,7 +182,11 @@ std::vector<StageValue> Stage::forward(Pass& pass, GraphMode mode, nn::BufferCop
   }
   pass.input_shapes = nn::describe(inputs);
   inputs.clear();
-  const nn::AutocastScope autocast(nn::AutocastState::current());
+  // The cast weights of all threads are in one table, which another stage's scope clears: by chance
+  // the gradients of a weight with several uses would be added in 16 bits or in fp32.
+  nn::AutocastState casts = nn::AutocastState::current();
+  casts.keeps_weights = false;
+  const nn::AutocastScope autocast(casts);
   const nn::CheckpointingScope checkpointing(
       mode == GraphMode::Recompute ? nn::Checkpointing::First : nn::Checkpointing::None);
   if (mode == GraphMode::Recompute) return forward_for_recompute(pass, copies, key);

@@ -54,12 +54,11 @@ class ScheduleSearch {
       throw UsageError(text("no schedule takes ", question_.ranks, " ranks and ",
                             question_.micro_batches, " micro-batches"),
                        {.hint = answer_.refused.empty() ? "" : answer_.refused.front().second});
-    const Bytes memory = question_.memory;
     std::stable_sort(answer_.fixed.begin(), answer_.fixed.end(), [&](const auto& a, const auto& b) {
-      if (a.fits(memory) != b.fits(memory)) return a.fits(memory);
-      return a.fits(memory) ? a.seconds < b.seconds : a.peak < b.peak;
+      if (a.fits != b.fits) return a.fits;
+      return a.fits ? a.seconds < b.seconds : a.peak < b.peak;
     });
-    if (answer_.fixed.front().fits(memory)) answer_.best = answer_.fixed.front();
+    if (answer_.fixed.front().fits) answer_.best = answer_.fixed.front();
     for (const Order& order : orders()) try_order(order);
     if (answer_.best && gain() < least_gain) answer_.best = answer_.fixed.front();
     return std::move(answer_);
@@ -72,7 +71,11 @@ class ScheduleSearch {
   // The share of a step that the best one takes less than the fastest fixed one.
   double gain() const {
     const SimulatedSchedule& fixed = answer_.fixed.front();
-    return fixed.fits(question_.memory) ? 1 - answer_.best->seconds / fixed.seconds : 1;
+    return fixed.fits ? 1 - answer_.best->seconds / fixed.seconds : 1;
+  }
+
+  Bytes limit_of(std::size_t rank) const {
+    return question_.memory_of_rank.empty() ? question_.memory : question_.memory_of_rank.at(rank);
   }
 
   const std::optional<PlacedStages>& stages_of(const std::vector<int>& rank_of_stage) {
@@ -95,6 +98,8 @@ class ScheduleSearch {
       result.peak = *most;
       result.peak_rank = static_cast<int>(most - peaks.begin());
     }
+    for (std::size_t rank = 0; rank < peaks.size(); ++rank)
+      if (const Bytes limit = limit_of(rank); limit > 0 && peaks[rank] > limit) result.fits = false;
     ++answer_.simulated;
     return result;
   }
@@ -144,15 +149,19 @@ class ScheduleSearch {
 
   // The bytes that the activations of a rank may have: what is left of its memory.
   Bytes room_of(const PlacedStages& stages, const std::vector<int>& rank_of_stage) const {
-    if (question_.memory == 0) return 0;
     std::vector<Bytes> used(static_cast<std::size_t>(question_.ranks), 0);
     for (std::size_t stage = 0; stage < rank_of_stage.size(); ++stage) {
       const simulate::StageCost& cost = stages.costs.stages[stage];
       used[static_cast<std::size_t>(rank_of_stage[stage])] +=
           cost.persistent + cost.gradients + cost.transient_backward;
     }
-    const Bytes most = *std::max_element(used.begin(), used.end());
-    return std::max<Bytes>(1, question_.memory - most);
+    Bytes room = 0;  // of the fullest rank
+    for (std::size_t rank = 0; rank < used.size(); ++rank)
+      if (const Bytes limit = limit_of(rank); limit > 0) {
+        const Bytes left = std::max<Bytes>(1, limit - used[rank]);
+        room = room > 0 ? std::min(room, left) : left;
+      }
+    return room;
   }
 
   void try_order(const Order& order) {
@@ -172,7 +181,7 @@ class ScheduleSearch {
         if (std::find(seen_.begin(), seen_.end(), filled.table.ranks) != seen_.end()) continue;
         seen_.push_back(filled.table.ranks);
         SimulatedSchedule made = simulate("auto", std::move(filled.table), *stages);
-        if (!made.fits(question_.memory)) continue;
+        if (!made.fits) continue;
         if (answer_.best && made.seconds >= answer_.best->seconds) continue;
         made.table.name = "auto";
         made.made_from = text("the order of ", order.words, ", with W where the rank waits");
@@ -191,13 +200,12 @@ std::string in_percent(double share) { return text(std::lround(100 * share), " %
 
 }  // namespace
 
-std::vector<std::string> ScheduleAnswer::trades(Bytes memory) const {
+std::vector<std::string> ScheduleAnswer::trades() const {
   std::vector<std::string> lines;
   if (!best) return lines;
   const SimulatedSchedule* smallest = nullptr;
   for (const SimulatedSchedule& other : fixed)
-    if (other.fits(memory) && other.name != "model_parallel" &&
-        (!smallest || other.peak < smallest->peak))
+    if (other.fits && other.name != "model_parallel" && (!smallest || other.peak < smallest->peak))
       smallest = &other;
   const auto compare = [&](const SimulatedSchedule& other, const char* what) {
     if (other.name == best->name) return;
@@ -207,7 +215,7 @@ std::vector<std::string> ScheduleAnswer::trades(Bytes memory) const {
                          ", ", what, ", and ", format_bytes(std::abs(more)),
                          more >= 0 ? " more" : " less", " memory on its fullest rank"));
   };
-  if (!fixed.empty() && fixed.front().fits(memory)) compare(fixed.front(), "the fastest fixed one");
+  if (!fixed.empty() && fixed.front().fits) compare(fixed.front(), "the fastest fixed one");
   if (smallest && smallest != &fixed.front()) compare(*smallest, "the smallest that fits");
   return lines;
 }
@@ -217,6 +225,14 @@ ScheduleAnswer find_schedule(const ScheduleQuestion& question) {
     if (number < 1)
       throw UsageError(text(question.ranks, " ranks and ", question.micro_batches,
                             " micro-batches: both must be at least 1"));
+  // Its time grows with the orders, whose number grows with the ranks, and with their actions.
+  constexpr std::int64_t most = 1 << 21;
+  const std::int64_t squared = std::int64_t{question.ranks} * question.ranks;
+  if (squared * question.micro_batches > most)
+    throw UsageError(text("a search for ", question.ranks, " ranks and ", question.micro_batches,
+                          " micro-batches would take minutes"),
+                     {.hint = text("Give at most ", std::max<std::int64_t>(1, most / squared),
+                                   " micro-batches, or draw one schedule: trestle view.")});
   return ScheduleSearch(question).run();
 }
 

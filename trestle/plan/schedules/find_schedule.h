@@ -28,7 +28,8 @@ struct ScheduleQuestion {
   std::vector<int> stages_per_rank = {1, 2};
   // The stages for [stage] its rank; nothing if the model has fewer layers.
   std::function<std::optional<PlacedStages>(const std::vector<int>& rank_of_stage)> stages = {};
-  Bytes memory = 0;  // each rank's limit; 0 = none
+  Bytes memory = 0;                        // each rank's limit; 0 = none
+  std::vector<Bytes> memory_of_rank = {};  // the same where ranks differ; empty = `memory`
   bool whole_batch_loss = false;
   schedule::Recompute recompute = schedule::Recompute::Never;
 };
@@ -42,9 +43,8 @@ struct SimulatedSchedule {
   double seconds = 0;  // the step's
   Bytes peak = 0;      // the largest of the ranks
   int peak_rank = 0;
+  bool fits = true;            // every rank into its limit
   std::string made_from = {};  // of "auto": the schedule whose order it has, and what is changed
-
-  bool fits(Bytes memory) const { return memory == 0 || peak <= memory; }
 };
 
 struct ScheduleAnswer {
@@ -60,14 +60,14 @@ struct ScheduleAnswer {
 
   // The time and memory of `best` against the fastest and the smallest fixed schedule that fit, a
   // sentence each.
-  std::vector<std::string> trades(Bytes memory) const;
+  std::vector<std::string> trades() const;
 };
 
 // Simulates every schedule with the costs of its stages, and a search beside them: for the forwards
 // and input gradients of each, and for 1F1B's with more forwards before the first backward, each W
 // runs where the rank waits (fill_weight_grads.h). The answer is therefore never worse than the
-// best fixed schedule, by the simulator that draws timelines. Throws UsageError for numbers below 1
-// and where no schedule takes them.
+// best fixed schedule, by the simulator that draws timelines. Throws UsageError for numbers below
+// 1, for a search that would take minutes, and where no schedule takes the numbers.
 ScheduleAnswer find_schedule(const ScheduleQuestion& question);
 
 }  // namespace trestle::plan

@@ -80,11 +80,17 @@ std::unique_ptr<Pipeline> make_trained_pipeline(const RunWeights& weights, const
                                                 const std::vector<Device>& devices,
                                                 const at::Tensor& sample, TrainedFor* how_far) {
   recipe::Recipe recipe = weights.recipe;
-  // The run's balance fits the run's devices only.
-  const std::size_t stages = recipe.pipeline.balance.size();
-  if (devices.size() != 1 && devices.size() != stages &&
-      (stages == 0 || devices.size() != rank_count(recipe, stages)))
+  // The run's stages fit the run's devices only. Others have a stage each.
+  const auto table = table_of(recipe);
+  const std::size_t stages =
+      table ? static_cast<std::size_t>(table->stages) : recipe.pipeline.balance.size();
+  if (stages > 0 && devices.size() != 1 && devices.size() != rank_count(recipe, stages)) {
+    const recipe::Recipe::Pipeline usual;
     recipe.pipeline.balance.clear();
+    recipe.pipeline.schedule = usual.schedule;
+    recipe.pipeline.table.clear();
+    recipe.pipeline.stages_per_rank = usual.stages_per_rank;
+  }
   recipe.pipeline.recompute = {"never"};  // of backwards, and of the run's stages
   auto pipeline = with_inputs_named(
       recipe, sample, [&] { return make_pipeline(recipe, model, devices, {.sample = {sample}}); });
