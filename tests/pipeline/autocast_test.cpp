@@ -67,7 +67,12 @@ TEST(Autocast, RecomputesUnderAutocastOfForward) {
 // another stage is about to use again.
 TEST(Autocast, AddsTheGradientsOfAWeightOfSeveralUsesAlikeEverywhere) {
   struct Thrice : torch::nn::Module {
-    Thrice() { layer = register_module("layer", torch::nn::Linear(16, 16)); }
+    Thrice() {
+      layer = register_module("layer", torch::nn::Linear(16, 16));
+      const torch::NoGradGuard no_grad;
+      layer->weight.copy_(torch::linspace(-0.3, 0.4, 256).sin().view({16, 16}));
+      layer->bias.copy_(torch::linspace(-0.1, 0.1, 16));
+    }
     at::Tensor forward(const at::Tensor& x) { return layer(layer(layer(x).tanh()).tanh()); }
     torch::nn::Linear layer{nullptr};
   };

@@ -74,17 +74,20 @@ Shares shares_of(const std::string& schedule, int ranks, int micro_batches) {
                           .cores = {.threads = 1}});
   const at::Tensor x = torch::ones({micro_batches, 2}).requires_grad_();
   pipeline.step(x, torch::zeros({micro_batches, 2}), nn::mean_squared_error());
-  Shares shares;
-  shares.measured = 1;
-  for (int repeat = 0; repeat < 3; ++repeat) {
-    pipeline.step(x, torch::zeros({micro_batches, 2}), nn::mean_squared_error());
-    shares.measured =
-        std::min(shares.measured, schedule::idle_share_of_makespan(pipeline.timeline()));
-  }
+  Shares shares{.simulated = 0, .measured = 1};
   const auto table = schedule::generate(
       schedule, {.stages = stages, .micro_batches = micro_batches, .stages_per_rank = each});
   shares.simulated = schedule::idle_share_of_makespan(
       simulate::simulate(schedule::lower(table, {}), simulate::unit_costs(stages)));
+  // Other work on the machine only adds to the idle time: the least of 3 steps, or of more while
+  // it is far from the simulated one.
+  constexpr double near = 0.04;
+  for (int repeat = 0; repeat < 3 || (repeat < 9 && shares.measured > shares.simulated + near);
+       ++repeat) {
+    pipeline.step(x, torch::zeros({micro_batches, 2}), nn::mean_squared_error());
+    shares.measured =
+        std::min(shares.measured, schedule::idle_share_of_makespan(pipeline.timeline()));
+  }
   return shares;
 }
 

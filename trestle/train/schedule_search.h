@@ -25,7 +25,8 @@ struct SearchedSchedules {
 std::vector<int> balance_of_search(const LayerCosts& costs, const std::vector<int>& rank_of_stage);
 
 // Cuts the model for every placement, and searches. `costs` are those of recipe_to_search(): one
-// device for each rank. A balance in the recipe is kept. Throws as plan::find_schedule() and costs_of_cut().
+// device for each rank. A balance in the recipe is kept. Throws as plan::find_schedule() and
+// costs_of_cut().
 plan::ScheduleAnswer find_schedule(const recipe::Recipe& recipe, const LayerCosts& costs,
                                    const SearchedSchedules& searched,
                                    const UserParts& user_parts = {});

@@ -350,6 +350,7 @@ class LayerMeter {
     const double middle = watch.seconds();
     split.input_gradients.clear();
     roots = {};
+    device::synchronize(device_);
     const Bytes kept = std::max<Bytes>(0, current() - before);
     const double begin = watch.seconds();
     split.weights.accumulate();
@@ -360,21 +361,22 @@ class LayerMeter {
   // As measure_time(): the first round warms up.
   void measure_split(int index, plan::LayerCost& cost) {
     constexpr double long_run = 0.25, enough = 0.02;
-    std::vector<double> inputs, weights;
-    Bytes kept = 0;
+    // The median of bytes too: a thread of autograd may free a tensor after the backward's end.
+    std::vector<double> inputs, weights, kept;
     double measured = 0;
     for (int round = 0; round < 3 || measured < enough; ++round) {
       const plan::LayerCost::Split run = run_split(index);
       if (round == 0) continue;
       inputs.push_back(run.input_grad);
       weights.push_back(run.weight_grad);
-      kept = std::max(kept, run.kept_for_weights);
+      kept.push_back(static_cast<double>(run.kept_for_weights));
       const double both = run.input_grad + run.weight_grad;
       measured += std::max(both, 1e-5);
       if (both > long_run) break;
     }
-    cost.split = {
-        .input_grad = median(inputs), .weight_grad = median(weights), .kept_for_weights = kept};
+    cost.split = {.input_grad = median(inputs),
+                  .weight_grad = median(weights),
+                  .kept_for_weights = static_cast<Bytes>(median(kept))};
   }
 
   // [result] the argument that it is a view of, which owns its memory, or -1.
