@@ -79,8 +79,8 @@ void refuse_one_file(const std::vector<std::pair<std::string, std::string>>& fil
   for (std::size_t i = 0; i < files.size(); ++i)
     for (std::size_t j = i + 1; j < files.size(); ++j)
       if (!files[i].first.empty() && !files[j].first.empty() &&
-          std::filesystem::absolute(files[i].first).lexically_normal() ==
-              std::filesystem::absolute(files[j].first).lexically_normal())
+          fs::absolute(files[i].first).lexically_normal() ==
+              fs::absolute(files[j].first).lexically_normal())
         throw UsageError(
             text(files[i].second, " and ", files[j].second, " name one file, ", files[i].first));
 }

@@ -132,9 +132,10 @@ plan::ScheduleAnswer answer_of_recipe(const SchedulesArguments& arguments, const
       arguments.json ? train::ProgressStyle::Silent : train::progress_style_of(STDOUT_FILENO).first,
       train::Colours::Off, std::cout);
   const train::UserParts parts = user_parts_of(options);
-  const train::LayerCosts costs = train::measure_layers(
-      train::recipe_to_search(recipe), *progress, options.models, parts, SplitBackwards::Measure);
-  return train::find_schedule(train::recipe_to_search(recipe), costs,
+  recipe = train::recipe_to_search(recipe);
+  const train::LayerCosts costs =
+      train::measure_layers(recipe, *progress, options.models, parts, SplitBackwards::Measure);
+  return train::find_schedule(recipe, costs,
                               {.stages_per_rank = parse_stages_per_rank(arguments.stages_per_rank),
                                .memory = bytes_of(arguments.memory)},
                               parts);

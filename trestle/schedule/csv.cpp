@@ -40,8 +40,8 @@ struct Field {
   std::string text;
   std::size_t line = 1;
   std::size_t column = 1;         // 1 for the first field of a row
-  bool last = false;              // of its row
-  std::string_view problem = {};  // what is wrong with its quotes
+  bool last = false;              // whether it ends its row
+  std::string_view problem = {};  // the rule that its quotes break
 };
 
 // "mine.csv:3", for messages.
@@ -101,7 +101,7 @@ class FieldReader {
 
   std::string_view rest_;
   std::size_t line_ = 1;
-  std::size_t column_ = 0;  // of the last field; 0 between rows
+  std::size_t column_ = 0;  // the last field's; 0 between rows
 };
 
 std::string marked_word(const Field& field) {

@@ -16,7 +16,7 @@ recipe::Recipe recipe_to_search(recipe::Recipe recipe);
 struct SearchedSchedules {
   std::vector<int> stages_per_rank = {1, 2};  // to try, where a schedule takes more than one
   int stages = 0;                             // only schedules with this number of stages; 0 = any
-  Bytes memory = 0;                           // of a rank; 0 = the budgets of the devices
+  Bytes memory = 0;                           // a rank's limit; 0 = the devices' budgets
   HostTimes times = {};                       // of messages, where [mesh] has no 'link'
 };
 

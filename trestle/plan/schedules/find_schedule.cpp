@@ -155,7 +155,7 @@ class ScheduleSearch {
       used[static_cast<std::size_t>(rank_of_stage[stage])] +=
           cost.persistent + cost.gradients + cost.transient_backward;
     }
-    Bytes room = 0;  // of the fullest rank
+    Bytes room = 0;  // what the fullest rank has left
     for (std::size_t rank = 0; rank < used.size(); ++rank)
       if (const Bytes limit = limit_of(rank); limit > 0) {
         const Bytes left = std::max<Bytes>(1, limit - used[rank]);

@@ -166,7 +166,6 @@ class Listing {
     for (const std::string& schedule : schedules) {
       // On one stage all take the same time. The first that a model has is the one to take there.
       if (strategy.pipeline == 1 && schedule != schedules.front()) continue;
-      strategy.recompute_layers = strategy.recompute_stages = 0;
       strategy.schedule = schedule;
       strategy.precision = Precision::Own;
       strategy.recompute = BlockRecompute::None;

@@ -101,7 +101,7 @@ double least_step_seconds(std::int64_t micro_batches, int chunks, const Strategy
   struct Rank {
     bool begins = false;
     double forwards = 0, backwards = 0;  // those of the stages before its first one
-    double chain = 0, passes = 0;        // of its own: without W, and all
+    double chain = 0, passes = 0;        // its own actions without W, and all its actions
   };
   std::vector<Rank> ranks(stages.size());
   double forwards = 0, backwards = 0, all_passes = 0;
