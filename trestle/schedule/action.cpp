@@ -134,18 +134,6 @@ class Reader {
 
 }  // namespace
 
-bool is_compute(Kind kind) { return kind <= Kind::OverlapForwardBackward; }
-
-bool is_send(Kind kind) {
-  return kind == Kind::SendActivation || kind == Kind::SendGradient || kind == Kind::SendSkip ||
-         kind == Kind::SendSkipGradient;
-}
-
-bool is_receive(Kind kind) {
-  return kind == Kind::RecvActivation || kind == Kind::RecvGradient || kind == Kind::RecvSkip ||
-         kind == Kind::RecvSkipGradient;
-}
-
 std::string to_string(const Action& action) {
   std::string out;
   if (action.kind == Kind::OverlapForwardBackward) {

@@ -65,9 +65,20 @@ inline Action weight_grad(int stage, int micro_batch) {
           .micro_batch = micro_batch};
 }
 
-bool is_compute(Kind kind);  // F, B, I, W, R, and the overlapped pair
-bool is_send(Kind kind);     // any of the four sends
-bool is_receive(Kind kind);  // any of the four receives
+// F, B, I, W, R, and the overlapped pair.
+inline bool is_compute(Kind kind) { return kind <= Kind::OverlapForwardBackward; }
+
+// Any of the four sends.
+inline bool is_send(Kind kind) {
+  return kind == Kind::SendActivation || kind == Kind::SendGradient || kind == Kind::SendSkip ||
+         kind == Kind::SendSkipGradient;
+}
+
+// Any of the four receives.
+inline bool is_receive(Kind kind) {
+  return kind == Kind::RecvActivation || kind == Kind::RecvGradient || kind == Kind::RecvSkip ||
+         kind == Kind::RecvSkipGradient;
+}
 
 // Uses PyTorch's spelling for its actions ("2F0", "1I3", "0W3", "2UNSHARD", "2SEND_F0"). Other
 // actions are "1R3", "0SEND_SKIP2:r1" (stage 0 sends micro-batch 2 on route 1), "1NORM", "1STEP"

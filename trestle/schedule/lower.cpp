@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <limits>
-#include <tuple>
 #include <utility>
 
 #include "trestle/base/choose.h"
@@ -97,31 +97,41 @@ void insert_recompute(Schedule* schedule, const std::vector<Recompute>& modes) {
   }
 }
 
-// A position in the common order of transfers and computation. Every rank's list is a part of it,
-// so the first pending transfer can always run, even where sends block. At equal times the order
-// is: just-in-time sends, other transfers, computation. Recomputations wait for nothing and are
-// added to each rank's list afterwards.
-struct Place {
-  double time = 0;
-  int turn = 0;
-  friend auto operator<=>(const Place&, const Place&) = default;
-};
-constexpr int before_all = 0;
-constexpr int transfers_at = 1;
-constexpr int computes = 2;
-
+// All ranks put their transfers into one common order, by time. Every rank's list is a part of it,
+// so the first pending transfer can always run, even where sends block. A transfer comes before the
+// compute actions that begin at its time; recomputations wait for nothing and are added to each
+// rank's list afterwards. At one time just-in-time sends come first, then activations, then
+// gradients from the front of the pipeline to its end. Each rank thus sends what is ready before it
+// receives what an R can precede.
 struct Placed {
-  Place place;
-  Transfer transfer;
-  int sender = 0;  // the sending stage
-  Action action;
+  double time = 0;
+  std::uint64_t order = 0;  // at one time: just in time or not, way, sender, micro-batch, route
 
-  // At equal positions activations come first, then gradients from the front of the pipeline to its
-  // end. Each rank thus sends what is ready before it receives what an R can precede.
-  auto key() const {
-    return std::tie(place, transfer.way, sender, transfer.micro_batch, transfer.route);
-  }
+  friend auto operator<=>(const Placed&, const Placed&) = default;
 };
+
+// The bits of Placed::order, from the highest. A schedule has at most 2^15 stages and routes.
+constexpr int route_bits = 15, micro_batch_bits = 31, stage_bits = 15;
+constexpr int sender_at = route_bits + micro_batch_bits;
+constexpr int way_at = sender_at + stage_bits;
+constexpr std::uint64_t bit(int at) { return std::uint64_t{1} << at; }
+
+Placed placed(double time, bool just_in_time, const Transfer& transfer, int sender) {
+  return {time, (just_in_time ? 0 : bit(way_at + 1)) |
+                    (transfer.way == Way::Gradient ? bit(way_at) : 0) |
+                    static_cast<std::uint64_t>(sender) << sender_at |
+                    static_cast<std::uint64_t>(transfer.micro_batch) << route_bits |
+                    static_cast<std::uint64_t>(transfer.route)};
+}
+
+Transfer transfer_in(const Placed& placed) {
+  const auto low = [&](int from, int bits) {
+    return static_cast<int>(placed.order >> from & (bit(bits) - 1));
+  };
+  return {.route = low(0, route_bits),
+          .micro_batch = low(route_bits, micro_batch_bits),
+          .way = low(way_at, 1) == 1 ? Way::Gradient : Way::Activation};
+}
 
 class Placement {
  public:
@@ -145,27 +155,30 @@ class Placement {
   }
 
   std::vector<std::vector<Action>> ranks() const {
-    std::vector<std::vector<Placed>> transfers(schedule_.ranks.size());
-    for (std::size_t route = 0; route < schedule_.routes.size(); ++route) {
-      if (within_rank(schedule_, schedule_.routes[route])) continue;
-      for (int i = 0; i < schedule_.micro_batches; ++i) {
-        add({static_cast<int>(route), i, Way::Activation}, &transfers);
-        add({static_cast<int>(route), i, Way::Gradient}, &transfers);
-      }
+    std::vector<std::vector<int>> routes(schedule_.ranks.size());
+    for (std::size_t at = 0; at < schedule_.routes.size(); ++at) {
+      const Route& route = schedule_.routes[at];
+      if (within_rank(schedule_, route)) continue;
+      routes[rank_of(route.from_stage)].push_back(static_cast<int>(at));
+      routes[rank_of(route.to_stage)].push_back(static_cast<int>(at));
     }
     std::vector<std::vector<Action>> merged;
-    for (std::size_t rank = 0; rank < transfers.size(); ++rank)
-      merged.push_back(merge(rank, &transfers[rank]));
+    for (std::size_t rank = 0; rank < routes.size(); ++rank)
+      merged.push_back(merge(rank, transfers_of(routes[rank])));
     return merged;
   }
 
  private:
-  void add(const Transfer& transfer, std::vector<std::vector<Placed>>* transfers) const {
-    const Place place = place_of(transfer);
-    const Action send = send_of(schedule_.routes, transfer);
-    for (const Action& end : {send, receive_of(schedule_.routes, transfer)}) {
-      (*transfers)[rank_of(end.stage)].push_back({place, transfer, send.stage, end});
-    }
+  // In order. Each route's transfers mostly are already, so a sort that merges is quick.
+  std::vector<Placed> transfers_of(const std::vector<int>& routes) const {
+    std::vector<Placed> transfers;
+    transfers.reserve(2 * routes.size() * static_cast<std::size_t>(schedule_.micro_batches));
+    for (const int route : routes)
+      for (const Way way : {Way::Activation, Way::Gradient})
+        for (int i = 0; i < schedule_.micro_batches; ++i)
+          transfers.push_back(place_of({.route = route, .micro_batch = i, .way = way}));
+    std::stable_sort(transfers.begin(), transfers.end());
+    return transfers;
   }
 
   std::size_t place_in(int stage, int micro_batch) const {
@@ -177,49 +190,51 @@ class Placement {
     return static_cast<std::size_t>(schedule_.rank_of_stage[static_cast<std::size_t>(stage)]);
   }
 
-  Place place_of(const Transfer& transfer) const {
+  Placed place_of(const Transfer& transfer) const {
     const Route& route = schedule_.routes[static_cast<std::size_t>(transfer.route)];
-    if (transfer.way == Way::Gradient) {
-      return {backwards_[place_in(route.to_stage, transfer.micro_batch)].end, transfers_at};
-    }
-    const double made = forwards_[place_in(route.from_stage, transfer.micro_batch)].end;
-    if (!route.skip || skip_send_ == SkipSend::Eager) return {made, transfers_at};
+    const int i = transfer.micro_batch;
+    if (transfer.way == Way::Gradient)
+      return placed(backwards_[place_in(route.to_stage, i)].end, false, transfer, route.to_stage);
+    const double made = forwards_[place_in(route.from_stage, i)].end;
+    if (!route.skip || skip_send_ == SkipSend::Eager)
+      return placed(made, false, transfer, route.from_stage);
     // The latest position that does not delay the consumer: the consumer's begin, or the begin of
     // the producer rank's action that is running then.
-    const double needed = forwards_[place_in(route.to_stage, transfer.micro_batch)].begin;
+    const double needed = forwards_[place_in(route.to_stage, i)].begin;
     const auto& spans = times_[rank_of(route.from_stage)];
     auto after =
         std::lower_bound(spans.begin(), spans.end(), needed,
                          [](const TimeSpan& span, double time) { return span.begin < time; });
     if (after != spans.begin()) {
       const TimeSpan& running = *std::prev(after);
-      if (running.begin >= made && needed < running.end) return {running.begin, before_all};
+      if (running.begin >= made && needed < running.end)
+        return placed(running.begin, true, transfer, route.from_stage);
     }
-    return {needed, transfers_at};
+    return placed(needed, false, transfer, route.from_stage);
   }
 
-  std::vector<Action> merge(std::size_t rank, std::vector<Placed>* transfers) const {
-    std::sort(transfers->begin(), transfers->end(),
-              [](const Placed& a, const Placed& b) { return a.key() < b.key(); });
+  // The rank's half of a transfer.
+  Action half_of(const Placed& placed, std::size_t rank) const {
+    const Transfer transfer = transfer_in(placed);
+    const Action send = send_of(schedule_.routes, transfer);
+    return rank_of(send.stage) == rank ? send : receive_of(schedule_.routes, transfer);
+  }
+
+  std::vector<Action> merge(std::size_t rank, const std::vector<Placed>& transfers) const {
     std::vector<Action> out;
-    out.reserve(transfers->size() + schedule_.ranks[rank].size());
-    auto next = transfers->begin();
+    out.reserve(transfers.size() + schedule_.ranks[rank].size());
+    auto next = transfers.begin();
     const auto& actions = schedule_.ranks[rank];
     for (std::size_t index = 0; index < actions.size(); ++index) {
       const double begin = times_[rank][index].begin;
-      const bool recompute = actions[index].kind == Kind::Recompute;
       auto last = next;  // the end of the transfers before this action
-      if (recompute) {   // all sends that are ready, without the receives after them
-        for (auto at = next; at != transfers->end() && at->place.time <= begin; ++at) {
-          if (is_send(at->action.kind)) last = std::next(at);
-        }
-      } else {
-        while (last != transfers->end() && last->place < Place{begin, computes}) ++last;
-      }
-      for (; next != last; ++next) out.push_back(next->action);
+      while (last != transfers.end() && last->time <= begin) ++last;
+      if (actions[index].kind == Kind::Recompute)  // sends that are ready, no receives after them
+        while (last != next && !is_send(half_of(*std::prev(last), rank).kind)) --last;
+      for (; next != last; ++next) out.push_back(half_of(*next, rank));
       out.push_back(actions[index]);
     }
-    for (; next != transfers->end(); ++next) out.push_back(next->action);
+    for (; next != transfers.end(); ++next) out.push_back(half_of(*next, rank));
     return out;
   }
 

@@ -7,21 +7,34 @@ namespace {
 
 using Way = Transfer::Way;
 
-Way way_of(Kind kind) {
-  switch (kind) {
-    case Kind::SendGradient:
-    case Kind::RecvGradient:
-    case Kind::SendSkipGradient:
-    case Kind::RecvSkipGradient:
-      return Way::Gradient;
-    default:
-      return Way::Activation;
-  }
-}
+// A SEND or a RECV.
+struct Half {
+  bool skip = false;
+  bool at_start = false;  // at the producer's end: it sends activations and receives gradients
+  Way way = Way::Activation;
+};
 
-bool is_skip(Kind kind) {
-  return kind == Kind::SendSkip || kind == Kind::RecvSkip || kind == Kind::SendSkipGradient ||
-         kind == Kind::RecvSkipGradient;
+std::optional<Half> half_of(Kind kind) {
+  switch (kind) {
+    case Kind::SendActivation:
+      return Half{.skip = false, .at_start = true, .way = Way::Activation};
+    case Kind::RecvActivation:
+      return Half{.skip = false, .at_start = false, .way = Way::Activation};
+    case Kind::SendGradient:
+      return Half{.skip = false, .at_start = false, .way = Way::Gradient};
+    case Kind::RecvGradient:
+      return Half{.skip = false, .at_start = true, .way = Way::Gradient};
+    case Kind::SendSkip:
+      return Half{.skip = true, .at_start = true, .way = Way::Activation};
+    case Kind::RecvSkip:
+      return Half{.skip = true, .at_start = false, .way = Way::Activation};
+    case Kind::SendSkipGradient:
+      return Half{.skip = true, .at_start = false, .way = Way::Gradient};
+    case Kind::RecvSkipGradient:
+      return Half{.skip = true, .at_start = true, .way = Way::Gradient};
+    default:
+      return std::nullopt;
+  }
 }
 
 Action make(Kind kind, int stage, const Transfer& transfer, const Route& route) {
@@ -29,11 +42,6 @@ Action make(Kind kind, int stage, const Transfer& transfer, const Route& route) 
           .stage = static_cast<std::int16_t>(stage),
           .micro_batch = transfer.micro_batch,
           .route = static_cast<std::int16_t>(route.skip ? transfer.route : -1)};
-}
-
-// The producer's end of a route sends activations and receives gradients.
-bool at_start(const Action& action) {
-  return is_send(action.kind) == (way_of(action.kind) == Way::Activation);
 }
 
 bool has(const std::vector<int>& of_stage, int stage) {
@@ -70,18 +78,20 @@ RouteTable::RouteTable(int stages, const std::vector<Route>& routes)
 }
 
 std::optional<Transfer> RouteTable::of(const Action& action) const {
-  if (!is_send(action.kind) && !is_receive(action.kind)) return std::nullopt;
-  const bool start = at_start(action);
-  int index = action.route;
-  if (!is_skip(action.kind)) {
-    const auto& main = start ? main_out_of_ : main_into_;
-    index = has(main, action.stage) ? main[static_cast<std::size_t>(action.stage)] : -1;
+  const auto half = half_of(action.kind);
+  if (!half) return std::nullopt;
+  int route = action.route;
+  if (half->skip) {
+    if (route < 0 || static_cast<std::size_t>(route) >= ends_.size()) return std::nullopt;
+    const Ends& ends = ends_[static_cast<std::size_t>(route)];
+    const int stage = half->at_start ? ends.from_stage : ends.to_stage;
+    if (!ends.skip || stage != action.stage) return std::nullopt;
+  } else {
+    const auto& main = half->at_start ? main_out_of_ : main_into_;
+    route = has(main, action.stage) ? main[static_cast<std::size_t>(action.stage)] : -1;
+    if (route < 0) return std::nullopt;
   }
-  if (index < 0 || static_cast<std::size_t>(index) >= ends_.size()) return std::nullopt;
-  const Ends& ends = ends_[static_cast<std::size_t>(index)];
-  if (ends.skip != is_skip(action.kind)) return std::nullopt;
-  if ((start ? ends.from_stage : ends.to_stage) != action.stage) return std::nullopt;
-  return Transfer{index, action.micro_batch, way_of(action.kind)};
+  return Transfer{.route = route, .micro_batch = action.micro_batch, .way = half->way};
 }
 
 Action send_of(const std::vector<Route>& routes, const Transfer& transfer) {
@@ -110,23 +120,6 @@ bool within_rank(const std::vector<int>& rank_of_stage, const Route& route) {
   };
   const int rank = rank_of(route.from_stage);
   return rank >= 0 && rank == rank_of(route.to_stage);
-}
-
-std::optional<Cell> forward_in(const Action& action) {
-  if (action.kind == Kind::Forward || action.kind == Kind::OverlapForwardBackward) {
-    return Cell{action.stage, action.micro_batch};
-  }
-  return std::nullopt;
-}
-
-std::optional<Cell> backward_in(const Action& action) {
-  if (action.kind == Kind::Backward || action.kind == Kind::InputGrad) {
-    return Cell{action.stage, action.micro_batch};
-  }
-  if (action.kind == Kind::OverlapForwardBackward) {
-    return Cell{action.partner_stage, action.partner_micro_batch};
-  }
-  return std::nullopt;
 }
 
 }  // namespace trestle::schedule

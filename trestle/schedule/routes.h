@@ -79,7 +79,17 @@ struct Cell {
   int stage = 0;
   int micro_batch = 0;
 };
-std::optional<Cell> forward_in(const Action& action);
-std::optional<Cell> backward_in(const Action& action);
+inline std::optional<Cell> forward_in(const Action& action) {
+  if (action.kind == Kind::Forward || action.kind == Kind::OverlapForwardBackward)
+    return Cell{action.stage, action.micro_batch};
+  return std::nullopt;
+}
+inline std::optional<Cell> backward_in(const Action& action) {
+  if (action.kind == Kind::Backward || action.kind == Kind::InputGrad)
+    return Cell{action.stage, action.micro_batch};
+  if (action.kind == Kind::OverlapForwardBackward)
+    return Cell{action.partner_stage, action.partner_micro_batch};
+  return std::nullopt;
+}
 
 }  // namespace trestle::schedule

@@ -34,7 +34,11 @@ void MemoryAccounts::keep(int stage, Bytes bytes) { account(stage).always += byt
 void MemoryAccounts::hold(int stage, Bytes bytes, double begin, double end) {
   if (bytes == 0 || end <= begin) return;
   auto& changes = account(stage).changes;
-  changes.emplace_back(begin, bytes);
+  // Mostly a graph shrinks, or an action follows, when what was added before ends: one change.
+  if (!changes.empty() && changes.back().first == begin)
+    changes.back().second += bytes;
+  else
+    changes.emplace_back(begin, bytes);
   changes.emplace_back(end, -bytes);
 }
 
@@ -47,10 +51,14 @@ void MemoryAccounts::sum(Timeline* timeline) {
   std::vector<std::vector<const Account*>> of_device(
       static_cast<std::size_t>(largest(timeline->device_of_stage, -1) + 1));
   for (Account& account : accounts_) {
-    std::sort(account.changes.begin(), account.changes.end());
+    // They consist of long parts in order, which a sort that merges takes as they are.
+    std::stable_sort(account.changes.begin(), account.changes.end());
     of_rank[static_cast<std::size_t>(account.rank)].push_back(&account);
     of_device[static_cast<std::size_t>(account.device)].push_back(&account);
   }
+  std::size_t most_samples = of_rank.size();
+  for (const Account& account : accounts_) most_samples += account.changes.size();
+  timeline->memory.reserve(most_samples);
   for (int rank = 0; rank < timeline->rank_count; ++rank)
     sum_rank(rank, of_rank[static_cast<std::size_t>(rank)], timeline);
   for (const auto& accounts : of_device) timeline->device_peak_bytes.push_back(peak(accounts));

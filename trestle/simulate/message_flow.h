@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -48,8 +49,11 @@ class MessageFlow {
   bool has(std::size_t place, int rank);
   // The same, and if it has arrived the rank takes it.
   bool take(std::size_t place, int rank);
-  // Negative for a message that has not arrived.
-  double arrival(std::size_t place) const { return messages_[place].arrived; }
+  // Nothing for a message that has not arrived.
+  std::optional<double> arrival(std::size_t place) const {
+    const double time = messages_[place].arrived;
+    return time == not_yet ? std::nullopt : std::optional(time);
+  }
 
  private:
   static constexpr double not_yet = -1;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <map>
-#include <utility>
 #include <vector>
 
 #include "trestle/schedule/timeline.h"
@@ -30,9 +29,9 @@ class MessageLifetime {
   void add(const schedule::Event& made, const schedule::Event& used);
 
   double end_ = 0;
-  // By producing and consuming rank, in the order of production. used_from is then the minimum over
-  // this and all later deliveries.
-  std::map<std::pair<int, int>, std::vector<Delivery>> deliveries_;
+  // [producing rank][consuming rank], in the order of production. used_from is then the minimum
+  // over this and all later deliveries.
+  std::vector<std::map<int, std::vector<Delivery>>> deliveries_;
 };
 
 }  // namespace trestle::simulate

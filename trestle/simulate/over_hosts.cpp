@@ -176,27 +176,12 @@ class OverHosts {
       all(routes_.into(made->stage), made->micro_batch, Way::Gradient);
   }
 
-  std::vector<Event> receives_of(int rank) const {
-    std::vector<Event> events;
-    for (const Action& action : schedule_.ranks[static_cast<std::size_t>(rank)]) {
-      if (!is_receive(action.kind)) continue;
-      const auto transfer = routes_.of(action);
-      const double time = transfer ? messages_.arrival(messages_.place(*transfer)) : -1;
-      if (time < 0)
-        throw UsageError(text("schedule '", schedule_.name, "': no message is ever sent to ",
-                              to_string(action)));
-      events.push_back({rank, action, time, time});
-    }
-    return events;
-  }
-
   Timeline timeline() {
-    std::vector<std::vector<Event>> events, receives;
-    for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
-      events.push_back(std::move(rows_[rank].events));
-      receives.push_back(receives_of(static_cast<int>(rank)));
-    }
-    Timeline timeline = timeline_of(schedule_, std::move(events), std::move(receives));
+    std::vector<std::vector<Event>> events;
+    for (Row& row : rows_) events.push_back(std::move(row.events));
+    Timeline timeline = timeline_of(schedule_, std::move(events), [&](const Transfer& transfer) {
+      return messages_.arrival(messages_.place(transfer));
+    });
     timeline.crossings = ports_.crossings();
     timeline.host_of_rank.assign(rows_.size(), 0);
     for (std::size_t stage = 0; stage < schedule_.rank_of_stage.size(); ++stage)

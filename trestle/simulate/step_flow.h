@@ -32,9 +32,10 @@ class StepFlow {
         ties_(schedule, costs),
         norms_to_come_(times_.norms()),
         next_(schedule.ranks.size(), 0),
-        events_(schedule.ranks.size()),
-        receives_(schedule.ranks.size()) {
+        events_(schedule.ranks.size()) {
     for (const auto& route : schedule_.routes) inside_.push_back(within_rank(schedule_, route));
+    for (std::size_t rank = 0; rank < events_.size(); ++rank)
+      events_[rank].reserve(schedule_.ranks[rank].size());
   }
 
   // A rank that may continue: all of them at first, and then those whose inputs have come.
@@ -44,8 +45,7 @@ class StepFlow {
   const schedule::Action* next_action(std::size_t rank) {
     const auto& actions = schedule_.ranks[rank];
     std::size_t& next = next_[rank];
-    for (; next < actions.size() && is_receive(actions[next].kind); ++next)
-      receives_[rank].push_back(actions[next]);  // its event is added once all arrivals are known
+    while (next < actions.size() && is_receive(actions[next].kind)) ++next;
     return next < actions.size() ? &actions[next] : nullptr;
   }
 
@@ -73,10 +73,11 @@ class StepFlow {
   schedule::Timeline timeline() {
     for (std::size_t rank = 0; rank < next_.size(); ++rank)
       if (next_[rank] < schedule_.ranks[rank].size()) throw_stuck(schedule_, rank, next_[rank]);
-    std::vector<std::vector<schedule::Event>> receives;
-    for (std::size_t rank = 0; rank < events_.size(); ++rank)
-      receives.push_back(receive_events(rank));
-    schedule::Timeline timeline = timeline_of(schedule_, std::move(events_), std::move(receives));
+    schedule::Timeline timeline =
+        timeline_of(schedule_, std::move(events_), [&](const schedule::Transfer& transfer) {
+          const double time = arrived_[place(transfer.route, transfer.micro_batch, transfer.way)];
+          return time == not_yet ? std::nullopt : std::optional(time);
+        });
     fill_memory(&timeline, costs_);
     return timeline;
   }
@@ -175,23 +176,6 @@ class StepFlow {
            time + (costs_.routes.empty() ? 0 : costs_.routes[route].seconds));
   }
 
-  std::vector<schedule::Event> receive_events(std::size_t rank) const {
-    std::vector<schedule::Event> events;
-    events.reserve(receives_[rank].size());
-    for (const Action& action : receives_[rank]) {
-      const auto transfer = routes_.of(action);
-      const double time =
-          transfer ? arrived_[place(transfer->route, transfer->micro_batch, transfer->way)]
-                   : not_yet;
-      if (time == not_yet) {
-        throw UsageError(text("schedule '", schedule_.name, "': no message is ever sent to ",
-                              to_string(action)));
-      }
-      events.push_back({static_cast<int>(rank), action, time, time});
-    }
-    return events;
-  }
-
   const schedule::Schedule& schedule_;
   const Costs& costs_;
   schedule::RouteTable routes_;
@@ -203,8 +187,7 @@ class StepFlow {
   double norms_end_ = 0;           // of those that have run
   std::vector<bool> inside_;       // for each route: whether it stays on one rank
   std::vector<std::size_t> next_;  // for each rank the index of its next action
-  std::vector<std::vector<schedule::Event>> events_;     // for each rank, without its receives
-  std::vector<std::vector<schedule::Action>> receives_;  // for each rank
+  std::vector<std::vector<schedule::Event>> events_;  // for each rank, without its receives
 };
 
 }  // namespace trestle::simulate
