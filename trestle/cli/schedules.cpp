@@ -213,7 +213,7 @@ void print_answer(const SchedulesArguments& arguments, const plan::ScheduleAnswe
 nlohmann::ordered_json json_of(const plan::SimulatedSchedule& one) {
   nlohmann::ordered_json json = {{"schedule", one.name},
                                  {"stages_per_rank", one.stages_per_rank},
-                                 {"seconds", one.seconds},
+                                 {"step", one.seconds},
                                  {"idle", schedule::idle_share_of_makespan(one.timeline)},
                                  {"makespan_bubble", schedule::makespan_bubble(one.timeline)},
                                  {"span_bubble", schedule::span_bubble(one.timeline)},
@@ -226,7 +226,9 @@ nlohmann::ordered_json json_of(const plan::SimulatedSchedule& one) {
 
 void print_schedules_json(const SchedulesArguments& arguments, const plan::ScheduleAnswer& answer,
                           Bytes memory, const std::vector<std::string>& written) {
-  nlohmann::ordered_json json = {{"times", arguments.recipe.empty() ? "assumed" : "measured"},
+  const bool assumed = arguments.recipe.empty();
+  nlohmann::ordered_json json = {{"times", assumed ? "assumed" : "measured"},
+                                 {"unit", assumed ? "slots" : "seconds"},  // of steps and bubbles
                                  {"memory_bytes", memory},
                                  {"simulated", answer.simulated},
                                  {"best", nullptr},

@@ -21,7 +21,13 @@ const schedule::ScheduleInfo& known(const recipe::Recipe& recipe) {
         "schedule = \"auto\" is searched when a run begins, and this needs its stages",
         {.hint = "Name a schedule in the recipe, or make the table first: trestle "
                  "schedules RECIPE --save-csv best.csv, and schedule = \"best.csv\"."});
-  return choose("schedule", recipe.pipeline.schedule, schedule::known_schedules());
+  std::vector<std::string> names;
+  for (const auto& info : schedule::known_schedules()) {
+    if (info.name == recipe.pipeline.schedule) return info;
+    names.push_back(info.name);
+  }
+  names.insert(names.end(), {"auto", "FILE.csv"});
+  throw_unknown("schedule", recipe.pipeline.schedule, names);
 }
 
 }  // namespace
