@@ -104,9 +104,9 @@ def compare_batch():
 
 run(sys.executable, ROOT / "tools/get_smollm", scratch / "smollm")
 model = scratch / "smollm/SmolLM2-135M-Instruct.Q4_1.gguf"
-compare(model, cases[:2])
+compare(model, cases[:1])
 compare_batch()
-compare(model, cases[:1], "--devices", "virtual:3")
+compare(model, cases[1:2], "--devices", "virtual:3")
 # Three heads of keys and values: with 9 ranks each has a third of the rows of one.
 compare(model, cases[:1], "--mesh", "tensor=3")
 compare(model, cases[:1], "--ranks", "threads:9")
@@ -117,7 +117,7 @@ check("an answer", True, all(color in answer for color in ("Red", "Blue", "Green
 folder = scratch / "exported"
 run("rm", "-rf", folder)
 run(program, "export", model, "--out", folder, "--names", "hugging_face")
-compare(folder, cases[:2])
+compare(folder, cases[:1])
 compare(folder, cases[2:3], "--mesh", "tensor=3")
 run("rm", "-rf", folder)
 for failure in failures:
