@@ -73,8 +73,12 @@ nn::Loss whole_batch_loss() {
 
 enum class Gradients { New, KeptFromBefore };
 
+// All: the peak over the steps, whose message waits differ. Most: that of most of them. A thread of
+// autograd may free what an I no longer needs after its end, beside the next action.
+enum class Steps { All, Most };
+
 void compare(const PeakCase& test, const std::vector<int>& balance, const std::string& schedule,
-             Recompute recompute, Gradients gradients, Excess* excess) {
+             Recompute recompute, Gradients gradients, Excess* excess, Steps steps = Steps::All) {
   const auto devices = virtual_devices(static_cast<int>(balance.size()));
   Pipeline pipeline(test.net(), {.devices = devices,
                                  .balance = balance,
@@ -90,11 +94,16 @@ void compare(const PeakCase& test, const std::vector<int>& balance, const std::s
   if (gradients == Gradients::New) pipeline.zero_grad();
   const auto predicted =
       pipeline.predict(pipeline.profile({test.input}, test.target, test.loss)).device_peak_bytes;
-  for (const auto& device : devices) reset_peak_memory(device.torch);
-  constexpr int steps = 3;  // message waits differ from step to step
-  for (int i = 0; i < steps; ++i) step();
+  std::vector<std::vector<Bytes>> peaks(devices.size());
+  for (int i = 0; i < 3; ++i) {
+    for (const auto& device : devices) reset_peak_memory(device.torch);
+    step();
+    for (std::size_t d = 0; d < devices.size(); ++d)
+      peaks[d].push_back(memory_usage(devices[d].torch).peak);
+  }
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    const Bytes measured = memory_usage(devices[i].torch).peak;
+    std::sort(peaks[i].begin(), peaks[i].end());
+    const Bytes measured = steps == Steps::All ? peaks[i].back() : peaks[i][1];
     EXPECT_LE(measured, predicted[i])
         << text(test.name, ", ", schedule, ", balance ", join(balance, ","), ", recompute ",
                 schedule::to_string(recompute),
@@ -109,8 +118,9 @@ void expect_bound(const PeakCase& test, double most_on_average) {
     for (const std::string schedule : {"gpipe", "1f1b"}) {
       if (schedule != "gpipe" && test.loss.kind == nn::Loss::Kind::WholeBatch) continue;
       for (const Recompute recompute : all_modes) {
-        for (const Gradients gradients : {Gradients::New, Gradients::KeptFromBefore})
-          compare(test, balance, schedule, recompute, gradients, &excess);
+        compare(test, balance, schedule, recompute, Gradients::New, &excess);
+        if (schedule == "1f1b")
+          compare(test, balance, schedule, recompute, Gradients::KeptFromBefore, &excess);
       }
     }
   }
@@ -132,6 +142,29 @@ TEST(Peaks, BoundStepsWithWholeBatchLoss) {
   expect_bound(
       {"whole batch", wide_net, {{1, 3}, {3, 1}}, peak_rows(1), peak_rows(2), whole_batch_loss()},
       1.25);
+}
+
+// W has a peak of its own: it needs neither what I frees nor what I computes with.
+TEST(Peaks, BoundStepsWithSplitBackwards) {
+  const auto expect_split_bound = [](const PeakCase& test, const std::string& schedule,
+                                     double most_on_average) {
+    Excess excess;
+    for (const auto& balance : test.balances)
+      for (const Recompute recompute : all_modes)
+        for (const Gradients gradients : {Gradients::New, Gradients::KeptFromBefore})
+          compare(test, balance, schedule, recompute, gradients, &excess, Steps::Most);
+    excess.expect_tight(test.name, most_on_average);
+  };
+  expect_split_bound(
+      {"wide", wide_net, {{3, 1}, {1, 2, 1}}, peak_rows(1), peak_rows(2), nn::mean_squared_error()},
+      "zb_h2", 1.35);
+  expect_split_bound({"skips",
+                      skip_net_with_views,
+                      {{6, 5}, {3, 2, 2, 2, 2}},
+                      images(16),
+                      labels(16),
+                      nn::cross_entropy()},
+                     "zb_h1", 1.6);
 }
 
 // A skip is counted until a slow neighbour would take it; here no neighbour is slow.

@@ -75,6 +75,20 @@ TEST(Memory, KeepsTheGraphUntilWWithSplitBackwards) {
   EXPECT_THAT(peaks(split, {.saved = 10}), ElementsAre(20));
 }
 
+TEST(Memory, CountsWhatWeightGradientsNeedApart) {
+  const Schedule once = schedule::tables::from_rows({"0F0 0I0 0W0"});
+  StageCost stage{.gradients = 20, .saved = 10, .kept_for_weights = 6, .transient_backward = 3};
+  EXPECT_THAT(peaks(once, stage), ElementsAre(6 + 3 + 20));
+  stage.transient_weight_grad = 1;
+  EXPECT_THAT(peaks(once, stage), ElementsAre(6 + 1 + 20));
+  stage.transient_first_weight_grad = 15;
+  EXPECT_THAT(peaks(once, stage), ElementsAre(6 + 15));
+  const Schedule twice = schedule::tables::from_rows({"0F0 0F1 0I0 0I1 0W0 0W1"});
+  EXPECT_THAT(peaks(twice, stage), ElementsAre(6 + 6 + 15));
+  stage.transient_weight_grad = 8;
+  EXPECT_THAT(peaks(twice, stage), ElementsAre(20 + 6 + 8));
+}
+
 TEST(Memory, KeepsInputsAndOneGraphWithRecomputation) {
   const StageCost stage{.saved = 10, .kept_for_recompute = 1};
   // Seven inputs, and the graph of the eighth micro-batch.

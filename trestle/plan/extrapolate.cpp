@@ -101,7 +101,9 @@ LayerProfile extrapolate(const LayerProfile& small, double small_size, const Lay
       b.split = {
           .input_grad = line.seconds(a.split->input_grad, b.split->input_grad),
           .weight_grad = line.seconds(a.split->weight_grad, b.split->weight_grad),
-          .kept_for_weights = line.bytes(a.split->kept_for_weights, b.split->kept_for_weights)};
+          .kept_for_weights = line.bytes(a.split->kept_for_weights, b.split->kept_for_weights),
+          .transient_weight_grad =
+              line.bytes(a.split->transient_weight_grad, b.split->transient_weight_grad)};
     else
       b.split.reset();
     line.extend(a.forward_messages, &b.forward_messages);

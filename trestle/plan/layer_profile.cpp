@@ -98,7 +98,10 @@ LayerProfile read(const ordered_json& json) {
       profile.layers.back().split = {
           .input_grad = amount<double>(*split, "input_grad_seconds"),
           .weight_grad = amount<double>(*split, "weight_grad_seconds"),
-          .kept_for_weights = amount<Bytes>(*split, "kept_for_weights_bytes")};
+          .kept_for_weights = amount<Bytes>(*split, "kept_for_weights_bytes"),
+          .transient_weight_grad = split->contains("transient_weight_grad_bytes")
+                                       ? amount<Bytes>(*split, "transient_weight_grad_bytes")
+                                       : profile.layers.back().transient};
   }
   const int count = static_cast<int>(profile.layers.size());
   for (const auto& value : json.at("values")) {
@@ -147,6 +150,7 @@ void check_amounts(const LayerCost& layer) {
     refuse("input_grad", layer.split->input_grad);
     refuse("weight_grad", layer.split->weight_grad);
     refuse("kept_for_weights", layer.split->kept_for_weights);
+    refuse("transient_weight_grad", layer.split->transient_weight_grad);
   }
   for (const auto* list : {&layer.forward_messages, &layer.backward_messages})
     for (const LayerMessage& message : *list) {
@@ -236,9 +240,11 @@ std::string to_json(const LayerProfile& profile) {
     ordered_json& added = json["layers"].back();
     if (layer.frozen > 0) added["frozen_bytes"] = layer.frozen;
     if (layer.split)
-      added["split_backward"] = {{"input_grad_seconds", layer.split->input_grad},
-                                 {"weight_grad_seconds", layer.split->weight_grad},
-                                 {"kept_for_weights_bytes", layer.split->kept_for_weights}};
+      added["split_backward"] = {
+          {"input_grad_seconds", layer.split->input_grad},
+          {"weight_grad_seconds", layer.split->weight_grad},
+          {"kept_for_weights_bytes", layer.split->kept_for_weights},
+          {"transient_weight_grad_bytes", layer.split->transient_weight_grad}};
     if (!layer.forward_messages.empty())
       added["forward_messages"] = to_json(layer.forward_messages);
     if (!layer.backward_messages.empty())

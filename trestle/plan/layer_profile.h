@@ -31,7 +31,8 @@ struct LayerCost {
   // Its backward as I and W; nothing where it was not measured so.
   struct Split {
     double input_grad = 0, weight_grad = 0;
-    Bytes kept_for_weights = 0;  // by its graph from I to W
+    Bytes kept_for_weights = 0;       // by its graph from I to W
+    Bytes transient_weight_grad = 0;  // W's peak beyond that, with gradients that exist already
 
     friend bool operator==(const Split&, const Split&) = default;
   };

@@ -302,8 +302,10 @@ class StageWalk {
   Bytes model_outputs_ = 0;
 };
 
-// I and W: as the layers were measured, or half of B each.
-void set_split(const LayerProfile& profile, int first, int last, simulate::StageCost* cost) {
+// I and W: as the layers were measured, or half of B each. Units and shards of gradients change
+// what W holds: its peak is then that of B.
+void set_split(const LayerProfile& profile, int first, int last, const StageCostOptions& options,
+               simulate::StageCost* cost) {
   const std::span layers(profile.layers.begin() + first, profile.layers.begin() + last);
   if (!std::all_of(layers.begin(), layers.end(),
                    [](const LayerCost& layer) { return layer.split.has_value(); })) {
@@ -312,11 +314,15 @@ void set_split(const LayerProfile& profile, int first, int last, simulate::Stage
   }
   cost->input_grad = cost->weight_grad = 0;
   cost->kept_for_weights = 0;
+  Bytes transient = 0;
   for (const LayerCost& layer : layers) {
     cost->input_grad += layer.split->input_grad;
     cost->weight_grad += layer.split->weight_grad;
     *cost->kept_for_weights += layer.split->kept_for_weights;
+    transient = std::max(transient, layer.split->transient_weight_grad);
   }
+  if (options.units.empty() && options.gradient_shards == 1)
+    cost->transient_weight_grad = transient;
 }
 
 simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>& stage_of_layer,
@@ -329,7 +335,7 @@ simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>&
     cost.backward += profile.layers[static_cast<std::size_t>(i)].backward;
   }
   cost.recompute = cost.forward_no_graph = cost.forward;
-  set_split(profile, first, last, &cost);
+  set_split(profile, first, last, options, &cost);
   cost.gradients = walk.trained() + walk.copied_gradients();
   cost.persistent = walk.parameters() + walk.trained() * options.optimizer_states + walk.copies() +
                     walk.buffers();

@@ -39,10 +39,14 @@ struct StageCost {
   // The part of `saved` that is left from I to W, with the gradients that W needs. Nothing = all of
   // it, and no gradients.
   std::optional<Bytes> kept_for_weights = std::nullopt;
-  Bytes transient_backward = 0;  // B's peak beyond what was kept, and that of I and of W
+  Bytes transient_backward = 0;  // B's peak beyond what was kept, and that of I
   // The same for the stage's first B (or W), which allocates gradients while it frees the graph. 0
   // = transient_backward + gradients, as if it freed nothing before its end.
   Bytes transient_first_backward = 0;
+  // W's peak beyond what I left, and that of the stage's first W, which allocates gradients.
+  // Nothing = as for B; for the first W alone, transient_weight_grad + gradients.
+  std::optional<Bytes> transient_weight_grad = std::nullopt;
+  std::optional<Bytes> transient_first_weight_grad = std::nullopt;
   // For a whole-batch loss, which the stage's first B computes: its peak, and what stays from then
   // until the end of the step (the gradients of the outputs). 0 for an additive loss, which is part
   // of B.

@@ -92,8 +92,13 @@ class Ledger {
 
   Bytes transient_backward(const Event& event, int stage) const {
     const StageCost& own = cost(stage);
-    if (costs_.gradients_at_start || first_gradients_[static_cast<std::size_t>(stage)] != &event)
-      return own.transient_backward;
+    const bool first =
+        !costs_.gradients_at_start && first_gradients_[static_cast<std::size_t>(stage)] == &event;
+    if (event.action.kind == Kind::WeightGrad && own.transient_weight_grad)
+      return first ? own.transient_first_weight_grad.value_or(*own.transient_weight_grad +
+                                                              own.gradients)
+                   : *own.transient_weight_grad;
+    if (!first) return own.transient_backward;
     return own.transient_first_backward > 0 ? own.transient_first_backward
                                             : own.transient_backward + own.gradients;
   }
@@ -101,24 +106,26 @@ class Ledger {
   void add_graph(int stage, int micro_batch) {
     const auto forward = index_.forward(stage, micro_batch);
     if (!forward) return;
+    const auto first = index_.backward(stage, micro_batch);
     const auto last = index_.last_backward(stage, micro_batch);
+    const bool split = first && last && *first != *last;  // I and W
     double built = event(*forward).begin;
     const double freed = last ? event(*last).end : end_;
+    const double output_freed = split ? event(*first).end : freed;  // by the graph
     if (const auto again = index_.recompute(stage, micro_batch)) {
       accounts_.hold(stage, cost(stage).kept_for_recompute, built, event(*again).begin);
-      accounts_.hold(stage, cost(stage).output_kept, built, freed);
+      accounts_.hold(stage, cost(stage).output_kept, built, output_freed);
       built = event(*again).begin;
       accounts_.hold(stage, cost(stage).recompute_excess, built, freed);
     }
-    const auto first = index_.backward(stage, micro_batch);
     const auto left = cost(stage).kept_for_weights;
-    if (left && first && last && *first != *last) {  // I and W
+    if (left && split) {
       accounts_.hold(stage, cost(stage).saved, built, event(*first).end);
       accounts_.hold(stage, *left, event(*first).end, freed);
     } else {
       accounts_.hold(stage, cost(stage).saved, built, freed);
     }
-    accounts_.hold(stage, cost(stage).output_kept, freed, end_);
+    accounts_.hold(stage, cost(stage).output_kept, output_freed, end_);
   }
 
   void add_transient(const Event& event) {

@@ -13,7 +13,7 @@ namespace trestle::simulate {
 //   of W where B is split;
 // - kept_for_recompute: from the begin of F to the begin of R, where there is an R;
 // - transient: from the begin to the end of F, R, B, I or W; during the stage's first B or W it is
-//   transient_first_backward, because gradients are allocated then;
+//   that of the first, because gradients are allocated then;
 // - gradients: from the end of that first B or W to the end of the stage's STEP, or of the step.
 // With
 //   gradients_at_start they are held all the time, and no B counts as the first;

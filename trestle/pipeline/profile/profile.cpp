@@ -141,8 +141,10 @@ void raise_bytes(simulate::Costs& costs, const simulate::Costs& least) {
                              &StageCost::transient_no_graph, &StageCost::transient_recompute,
                              &StageCost::transient_backward, &StageCost::transient_first_backward})
       costs.stages[s].*bytes = std::max(costs.stages[s].*bytes, least.stages[s].*bytes);
-    if (auto& left = costs.stages[s].kept_for_weights)
-      left = std::max(*left, least.stages[s].kept_for_weights.value_or(0));
+    for (const auto bytes : {&StageCost::kept_for_weights, &StageCost::transient_weight_grad,
+                             &StageCost::transient_first_weight_grad})
+      if (auto& own = costs.stages[s].*bytes)
+        own = std::max(*own, (least.stages[s].*bytes).value_or(0));
   }
   for (std::size_t r = 0; r < costs.routes.size(); ++r)  // its graph may save less of a message
     costs.routes[r].saved = std::min(costs.routes[r].saved, least.routes[r].saved);

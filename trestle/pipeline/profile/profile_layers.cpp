@@ -327,7 +327,7 @@ class LayerMeter {
     cost.backward = middle->first - middle->second;
   }
 
-  // I and then W of one run: seconds, and what is left between them.
+  // I and then W of one run: seconds, what is left between them, and W's peak beyond it.
   plan::LayerCost::Split run_split(int index) {
     Arguments arguments = arguments_of(graph_, index, values_, with_gradient_, device_);
     const Bytes before = current() - bytes_of(arguments.values);
@@ -352,17 +352,22 @@ class LayerMeter {
     roots = {};
     device::synchronize(device_);
     const Bytes kept = std::max<Bytes>(0, current() - before);
+    reset_peak_memory(device_);
     const double begin = watch.seconds();
     split.weights.accumulate();
     device::synchronize(device_);
-    return {.input_grad = middle, .weight_grad = watch.seconds() - begin, .kept_for_weights = kept};
+    const double end = watch.seconds();
+    return {.input_grad = middle,
+            .weight_grad = end - begin,
+            .kept_for_weights = kept,
+            .transient_weight_grad = std::max<Bytes>(0, peak() - before - kept)};
   }
 
   // As measure_time(): the first round warms up.
   void measure_split(int index, plan::LayerCost& cost) {
     constexpr double long_run = 0.25, enough = 0.02;
     // The median of bytes too: a thread of autograd may free a tensor after the backward's end.
-    std::vector<double> inputs, weights, kept;
+    std::vector<double> inputs, weights, kept, transients;
     double measured = 0;
     for (int round = 0; round < 3 || measured < enough; ++round) {
       const plan::LayerCost::Split run = run_split(index);
@@ -370,13 +375,15 @@ class LayerMeter {
       inputs.push_back(run.input_grad);
       weights.push_back(run.weight_grad);
       kept.push_back(static_cast<double>(run.kept_for_weights));
+      transients.push_back(static_cast<double>(run.transient_weight_grad));
       const double both = run.input_grad + run.weight_grad;
       measured += std::max(both, 1e-5);
       if (both > long_run) break;
     }
     cost.split = {.input_grad = median(inputs),
                   .weight_grad = median(weights),
-                  .kept_for_weights = static_cast<Bytes>(median(kept))};
+                  .kept_for_weights = static_cast<Bytes>(median(kept)),
+                  .transient_weight_grad = static_cast<Bytes>(median(transients))};
   }
 
   // [result] the argument that it is a view of, which owns its memory, or -1.

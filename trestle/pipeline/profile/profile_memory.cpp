@@ -127,8 +127,8 @@ void measure_recompute(const ProfiledStage& profiled, simulate::StageCost& cost)
   cost.transient_backward = std::max(cost.transient_backward, backward - buffers);
 }
 
-// Runs one F, its I and its W. Counts what is left between I and W.
-void measure_split(const ProfiledStage& profiled, simulate::StageCost& cost) {
+// Runs one F, its I and its W. Counts what is left between I and W. Returns W's peak beyond it.
+Bytes measure_split(const ProfiledStage& profiled, simulate::StageCost& cost) {
   const Stage& stage = *profiled.stage;
   const Bytes before = current(stage);
   Pass pass = profiled.new_pass();
@@ -138,24 +138,34 @@ void measure_split(const ProfiledStage& profiled, simulate::StageCost& cost) {
   input_gradients.clear();
   const Bytes left = std::max<Bytes>(0, current(stage) - before);
   cost.kept_for_weights = std::max(cost.kept_for_weights.value_or(0), left);
+  cost.transient_backward = std::max(cost.transient_backward, most);
   reset_peak_memory(stage.device());
   stage.accumulate_weights(pass);
-  cost.transient_backward = std::max({cost.transient_backward, most, peak(stage) - before - left});
+  return std::max<Bytes>(0, peak(stage) - before - left);
+}
+
+void clear_gradients(const Stage& stage) {
+  for (auto& parameter : stage.parameters()) parameter.mutable_grad() = at::Tensor();
 }
 
 // Measures F and B twice: as the first of a step, whose B makes the parameters' gradients, and as a
-// later one, whose B adds to them; then F, R and B, and where the schedule has them F, I and W.
+// later one, whose B adds to them; then F, R and B. A schedule with I and W adds F, I and W, as the
+// first of a step and as a later one.
 MeasuredOutputs measure_bytes(const ProfiledStage& profiled, BackwardPart part,
                               simulate::StageCost& cost) {
   const Stage& stage = *profiled.stage;
   cost.persistent = bytes_of(stage.parameters()) + bytes_of(stage.buffers());
-  for (auto& parameter : stage.parameters()) parameter.mutable_grad() = at::Tensor();
+  clear_gradients(stage);
   measure_once(profiled, cost);
   cost.transient_first_backward = cost.transient_backward;
   for (const auto& parameter : stage.parameters()) cost.gradients += bytes_of({parameter.grad()});
   MeasuredOutputs result = measure_once(profiled, cost);
   measure_recompute(profiled, cost);
-  if (part == BackwardPart::Inputs) measure_split(profiled, cost);
+  if (part == BackwardPart::Inputs) {
+    clear_gradients(stage);
+    cost.transient_first_weight_grad = measure_split(profiled, cost);
+    cost.transient_weight_grad = measure_split(profiled, cost);
+  }
   if (stage.is_last()) cost.output_kept = loss_bytes;
   return result;
 }
