@@ -23,6 +23,7 @@ using support::Net;
 
 enum class Use { Step, CallersBackward };
 enum class On { Cpu, Virtual };
+constexpr int most_ranks = 8;  // with virtual devices
 
 struct RankPlan {
   std::vector<int> balance;
@@ -126,11 +127,10 @@ inline Outcome run(const Net& net, const RankPlan& plan, const PipelineOptions& 
 inline Outcome in_one_process(const Net& net, const RankPlan& plan) {
   PipelineOptions options = options_of(plan);
   if (plan.on == On::Virtual) {
-    const auto devices = virtual_devices(4);
+    const auto devices = virtual_devices(most_ranks);
     for (std::size_t s = 0; s < plan.balance.size(); ++s)
-      options.devices.push_back(
-          devices[plan.rank_of_stage.empty() ? s
-                                             : static_cast<std::size_t>(plan.rank_of_stage[s])]);
+      options.devices.push_back(devices.at(
+          plan.rank_of_stage.empty() ? s : static_cast<std::size_t>(plan.rank_of_stage[s])));
   }
   return run(net, plan, options, true, true);
 }
@@ -140,7 +140,7 @@ inline Outcome on_rank(const Net& net, const RankPlan& plan, const World& world)
   options.group = world.group();
   options.deadline = std::chrono::seconds(20);
   if (plan.on == On::Virtual)
-    options.devices = {virtual_devices(4)[static_cast<std::size_t>(world.rank())]};
+    options.devices = {virtual_devices(most_ranks).at(static_cast<std::size_t>(world.rank()))};
   const int first = plan.rank_of_stage.empty() ? 0 : plan.rank_of_stage.front();
   const int last = plan.rank_of_stage.empty() ? world.size() - 1 : plan.rank_of_stage.back();
   return run(net, plan, options, world.rank() == first, world.rank() == last);
