@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "tests/cli/program.h"
 #include "trestle/base/files.h"
@@ -13,6 +14,7 @@ namespace trestle {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -42,6 +44,16 @@ TEST_F(SchedulesVerb, PrintsJson) {
   EXPECT_EQ(json["unit"], "slots");
   EXPECT_LE(json["best"]["step"], json["fixed"][0]["step"]);
   EXPECT_EQ(json["fixed"].size(), schedule::known_schedules().size());
+}
+
+TEST_F(SchedulesVerb, WritesAPage) {
+  const Finished done =
+      run({"schedules", "--ranks", "4", "--micro-batches", "8", "--out", "best.html"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out, HasSubstr("wrote best.html"));
+  EXPECT_THAT(read_file(folder_ / "best.html"),
+              AllOf(HasSubstr("<title>The fastest schedules of 4 ranks, 8 micro-batches</title>"),
+                    HasSubstr("\"title\":\"zbv\""), HasSubstr("</html>")));
 }
 
 TEST_F(SchedulesVerb, MeasuresARecipeWhoseRunTakesTheTable) {
@@ -121,6 +133,61 @@ TEST_F(SchedulesVerb, ARunKeepsItsTable) {
       run({"train", "--resume", "kept/small", "--epochs", "4", "--schedule", "1f1b"});
   EXPECT_EQ(other.code, 0) << other.err;
   EXPECT_THAT(other.out, HasSubstr("schedule  1f1b"));
+}
+
+// The recipe names the schedule, because `trestle balance` has no flag for it.
+TEST_F(SchedulesVerb, SeveralStagesARankInEveryVerb) {
+  write_recipe("vee", "balance = [13, 9]\nmicro_batches = 2",
+               "micro_batches = 4\nschedule = \"zbv\"");
+  write_file(folder_ / "vee.toml", read_file(folder_ / "vee.toml") + "loss = \"cross_entropy\"\n");
+  const auto done = [](const std::vector<std::string>& words) {
+    const Finished finished = run(words);
+    EXPECT_EQ(finished.code, 0) << finished.err;
+    return finished.out;
+  };
+
+  const auto cut = nlohmann::json::parse(done({"balance", "vee.toml", "--json"}))
+                       .at("balance")
+                       .get<std::vector<int>>();
+  EXPECT_EQ(cut.size(), 4u);
+  EXPECT_EQ(std::accumulate(cut.begin(), cut.end(), 0), 22);
+
+  const std::string planned = done({"train", "vee.toml", "--dry-run", "--json"});
+  const auto begin = planned.find("{\"event\":\"plan\"");
+  ASSERT_NE(begin, std::string::npos) << planned;
+  const auto plan = nlohmann::json::parse(planned.substr(begin, planned.find('\n', begin) - begin));
+  EXPECT_EQ(plan.at("schedule"), "zbv");
+  EXPECT_EQ(plan.at("balance").size(), 4u);
+  std::vector<std::string> devices;
+  for (const auto& stage : plan.at("stages"))
+    devices.push_back(stage.at("device").get<std::string>());
+  EXPECT_THAT(devices, ElementsAre("virtual:0", "virtual:1", "virtual:1", "virtual:0"));
+
+  const auto train = [&](const std::string& name, const std::string& steps) {
+    return done(
+        {"train", "vee.toml", "--name", name, "--balance", join(cut, ","), "--max-steps", steps});
+  };
+  EXPECT_THAT(train("whole", "4"), HasSubstr("schedule  zbv"));
+  train("stopped", "2");
+  EXPECT_THAT(done({"train", "--resume", "runs/stopped", "--max-steps", "4"}),
+              HasSubstr("schedule  zbv"));
+  const auto losses = numbers("whole", "training_loss");
+  const auto resumed = numbers("stopped", "training_loss");
+  ASSERT_FALSE(losses.empty());
+  ASSERT_FALSE(resumed.empty());
+  EXPECT_EQ(resumed.back(), losses.back());
+  EXPECT_EQ(read_file(folder_ / "runs/stopped/last/weights.safetensors"),
+            read_file(folder_ / "runs/whole/last/weights.safetensors"));
+
+  EXPECT_THAT(done({"view", "runs/whole", "--out", "vee.html"}), HasSubstr("wrote vee.html"));
+  EXPECT_THAT(read_file(folder_ / "vee.html"),
+              AllOf(HasSubstr("\"title\":\"simulated zbv\""), HasSubstr("\"title\":\"measured\""),
+                    HasSubstr("[[0,3],[1,2]]")));
+
+  EXPECT_THAT(done({"sweep", "vee.toml", "--over", "schedule=gpipe,zbv", "--runs", "1", "--steps",
+                    "1", "--warm-up", "1"}),
+              AllOf(HasSubstr("1/2  pipeline.schedule = gpipe"),
+                    HasSubstr("2/2  pipeline.schedule = zbv"), HasSubstr(" per step")));
 }
 
 TEST_F(SchedulesVerb, NamesMistakes) {

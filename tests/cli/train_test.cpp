@@ -27,6 +27,12 @@ TEST_F(TrainVerb, TrainsPredictsAndDraws) {
   EXPECT_EQ(drawn.code, 0) << drawn.err;
   EXPECT_THAT(drawn.out, HasSubstr("simulated"));
   EXPECT_THAT(drawn.out, HasSubstr("measured"));
+  const Finished page = run({"view", "runs/small", "--out", "run.html"});
+  EXPECT_EQ(page.code, 0) << page.err;
+  EXPECT_THAT(page.out, HasSubstr("wrote run.html"));
+  EXPECT_THAT(read_file(folder_ / "run.html"),
+              ::testing::AllOf(HasSubstr("\"title\":\"simulated gpipe\""),
+                               HasSubstr("\"title\":\"measured\""), HasSubstr("</html>")));
 
   const Finished predicted =
       run({"predict", "runs/small", "--images", "cars/train_hq", "--out", "masks"});

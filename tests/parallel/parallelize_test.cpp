@@ -11,6 +11,7 @@
 #include "trestle/nn/graph.h"
 #include "trestle/nn/loss.h"
 #include "trestle/parallel/checkpoint_layers.h"
+#include "trestle/schedule/generate.h"
 #include "trestle/sharding/sharded.h"
 #include "trestle/sharding/sharded_parameters.h"
 
@@ -24,7 +25,7 @@ struct Case {
   ShardLevel level;
   std::string schedule = "gpipe";
   Recompute recompute = Recompute::Never;
-  int stages = 1;  // of a process with its own pipeline, each on a virtual device
+  int stages = 1;  // virtual devices of a process with its own pipeline, each a rank of its table
   StageUnits stage_units = StageUnits::Layers;
   ShardUnits units = {};
   Reshard reshard = true;
@@ -73,7 +74,8 @@ void expect_plain_training(const Case& given, const nn::Loss& loss, double dropo
   constexpr int micro_batches = 2;
   std::int64_t all = 0;
   for (const auto count : rows_of_replica) all += count;
-  const bool whole = given.pipeline * given.stages == 1;
+  const int stages = given.pipeline * given.stages * schedule::stages_per_rank(given.schedule, 0);
+  const bool whole = stages == 1;
   const int ranks = given.pipeline * given.replicate * given.shard;
   std::vector<Device> devices;  // before the first backward
   if (given.stages > 1) devices = virtual_devices(given.stages * ranks);
@@ -115,7 +117,9 @@ void expect_plain_training(const Case& given, const nn::Loss& loss, double dropo
     options.options.recompute = given.recompute;
     options.options.numerics.seed = 5;
     const int layers = static_cast<int>(make_layered_net(dropout, whole).size());
-    if (!whole) options.options.balance = {3, layers - 3};
+    if (!whole)
+      options.options.balance =
+          stages == 2 ? std::vector{3, layers - 3} : std::vector{2, 2, 1, layers - 5};
     if (given.stages > 1) {
       const auto own = devices.begin() + std::ptrdiff_t{given.stages} * world.rank();
       options.options.devices = {own, own + given.stages};
@@ -167,6 +171,15 @@ INSTANTIATE_TEST_SUITE_P(
         Case{1, 1, 2, ShardLevel::Gradients, "gpipe", Recompute::Always, 2},
         Case{1, 2, 2, ShardLevel::Parameters, "gpipe", Recompute::Never, 2},
         Case{2, 1, 2, ShardLevel::Parameters, "1f1b", Recompute::ExceptLast, 1, StageUnits::Stage},
+        // These schedules have two stages on each rank.
+        Case{2, 2, 1, ShardLevel::None, "looped_bfs"},
+        Case{2, 1, 2, ShardLevel::Gradients, "looped_bfs", Recompute::ExceptLast},
+        Case{2, 2, 1, ShardLevel::None, "interleaved_1f1b", Recompute::Always},
+        Case{2, 1, 2, ShardLevel::Gradients, "interleaved_1f1b"},
+        Case{2, 1, 2, ShardLevel::OptimizerState, "interleaved_zero_bubble"},
+        Case{2, 2, 1, ShardLevel::None, "zbv"}, Case{2, 1, 2, ShardLevel::Parameters, "zbv"},
+        Case{2, 1, 2, ShardLevel::Parameters, "zbv", Recompute::ExceptLast, 1, StageUnits::Stage},
+        Case{1, 1, 2, ShardLevel::Parameters, "zbv", Recompute::Never, 2},
         Case{2,
              1,
              2,

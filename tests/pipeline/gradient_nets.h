@@ -1,7 +1,11 @@
 #pragma once
 
+#include <torch/torch.h>
+
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/support/golden.h"
@@ -72,6 +76,46 @@ inline Net toy(double dropout) {
           .loss = nn::cross_entropy(),
           .one_f_one_b_loss = nn::cross_entropy(),
           .batch_statistics = dropout > 0};
+}
+
+// The net has eight layers. Integers, and a value that may be None, go from layer 1 to layer 2, and
+// others from layer 5 to layer 6. Four micro-batches have 2, 2, 2 and 1 samples: the first value is
+// None in the last one only, and the second value in all but the last one.
+inline Net sometimes_none() {
+  static constexpr std::int64_t columns = 6;
+  const auto make = [] {
+    const auto linear = [] {
+      torch::nn::Linear layer(columns, columns);
+      layer->to(at::kDouble);
+      return layer;
+    };
+    const auto join = [](at::Tensor x, at::Tensor index, at::Tensor extra) {
+      const at::Tensor chosen = x.gather(1, index.unsqueeze(1)) + x;
+      return extra.defined() ? chosen + extra : chosen;
+    };
+    nn::Layers net(nn::Seed{11});
+    net.add("linear0", linear);
+    net.add("split0", [](at::Tensor x) {
+      return std::make_tuple(x, x.argmax(1), x.size(0) > 1 ? x * 3 : at::Tensor());
+    });
+    net.add("join0", join);
+    net.add("linear1", linear);
+    net.add("linear2", linear);
+    net.add("split1", [](at::Tensor x) {
+      return std::make_tuple(x, x.argmax(1), x.size(0) > 1 ? at::Tensor() : x.tanh());
+    });
+    net.add("join1", join);
+    net.add("linear3", linear);
+    return net;
+  };
+  const at::Tensor input = golden::formula_input({7, columns}).to(at::kDouble);
+  return {.name = "sometimes None",
+          .make = make,
+          .input = input,
+          .target = input.flip(0),
+          .loss = nn::mean_squared_error(),
+          .one_f_one_b_loss = nn::mean_squared_error(),
+          .batch_statistics = false};
 }
 
 // The number of layers of each stage.

@@ -78,6 +78,17 @@ TEST(RankProcesses, TrainToyOnThree) {
          {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 2, 1, 0}, .on = On::Virtual}});
 }
 
+// Two stages on a rank in a loop and in a V, backwards in two halves, and overlapped pairs.
+TEST(RankProcesses, TrainToyUnderSchedulesOfEveryKind) {
+  const Net net = support::toy(0.3);
+  std::vector<RankPlan> plans = {plan_of("zb_h1", {5, 5}, 2, 4)};
+  for (const char* schedule :
+       {"looped_bfs", "interleaved_1f1b", "interleaved_zero_bubble", "zbv", "v_half", "dualpipev"})
+    plans.push_back(plan_of(schedule, {3, 2, 3, 2}, 2, 4));
+  plans[2].on = plans[4].on = On::Virtual;
+  check(net, plans);
+}
+
 TEST(RankProcesses, TrainTiedWeightsAsPlainTorch) {
   testing::run_process_ranks(3, [](World& world) {
     at::set_num_threads(1);

@@ -167,6 +167,17 @@ TEST(RanksPipeline, RunsEverySchedule) {
       }
   }
 }
+// P19. With two stages on a rank both values that may be None cross, otherwise the first one does.
+TEST(RanksPipeline, SendsNoneAndIntegersUnderEverySchedule) {
+  const Net net = support::sometimes_none();
+  for (const auto& known : schedule::known_schedules()) {
+    const std::vector<int> balance =
+        known.stages_per_rank == 1 ? std::vector<int>{2, 6} : std::vector<int>{2, 2, 2, 2};
+    const RankPlan plan = plan_of(known.name, balance, 2, 4);
+    check_bits(net, plan);
+    check_against_the_plain_model(net, plan);
+  }
+}
 TEST(RanksPipeline, SupportsVPlacement) {
   const Net net = support::toy(0.3);
   for (const On on : {On::Cpu, On::Virtual}) {

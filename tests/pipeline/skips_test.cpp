@@ -158,7 +158,12 @@ const std::vector<SkipPlan>& skip_plans() {
       {.schedule = "gpipe", .to = 3},
       {.schedule = "1f1b", .to = 2},
       {.schedule = "1f1b", .from = 1, .to = 3, .recompute = Recompute::Always},
+      {.schedule = "model_parallel", .from = 1, .to = 3},
       {.schedule = "zb_h1", .to = 3},
+      {.schedule = "zb_h2", .to = 3},
+      {.schedule = "zb_h2", .from = 1, .to = 3, .recompute = Recompute::Always},
+      {.schedule = "looped_bfs", .to = 6},
+      {.schedule = "looped_bfs", .from = 1, .to = 5},
       {.schedule = "interleaved_1f1b", .to = 6},
       {.schedule = "interleaved_1f1b", .from = 1, .to = 5},
       {.schedule = "interleaved_zero_bubble", .from = 2, .to = 7, .recompute = Recompute::Always},
@@ -166,6 +171,10 @@ const std::vector<SkipPlan>& skip_plans() {
       {.schedule = "zbv", .to = 7},
       {.schedule = "zbv", .from = 1, .to = 6, .recompute = Recompute::Always},
       {.schedule = "dualpipev", .from = 2, .to = 6},
+      {.schedule = "v_half", .to = 5},
+      {.schedule = "v_half", .from = 1, .to = 6},
+      {.schedule = "v_min", .to = 7},
+      {.schedule = "v_min", .from = 2, .to = 6, .recompute = Recompute::Always},
   };
   return plans;
 }

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/torch.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <string>
@@ -12,6 +13,8 @@
 #include <vector>
 
 #include "trestle/base/text.h"
+#include "trestle/base/units.h"
+#include "trestle/device/device.h"
 #include "trestle/nn/boundary.h"
 #include "trestle/recompute/checkpoint.h"
 #include "trestle/recompute/recomputed_nodes.h"
@@ -473,6 +476,61 @@ TEST(SplitBackward, KeepsNothingOfAnAbandonedMicroBatch) {
   }
   EXPECT_EQ(input.storage().use_count(), 1U);
   EXPECT_FALSE(layer->weight.grad().defined());
+}
+
+// A thread of autograd may free its last tensors after the backward has returned.
+Bytes settled_memory(at::Device device, Bytes most) {
+  for (int i = 0; i < 2000 && memory_usage(device).current > most; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return memory_usage(device).current;
+}
+
+// The results of all tanh but the last are needed by I alone. W needs the inputs of both products
+// and the gradients of their outputs.
+TEST(SplitMemory, FreesWhatWeightsDoNotNeed) {
+  constexpr std::int64_t rows = 1024, narrow = 16, wide = 256;
+  constexpr int tanhs = 5;
+  constexpr Bytes small = rows * narrow * 4, large = rows * wide * 4;
+  constexpr Bytes weights = 2 * narrow * wide * 4;
+  constexpr Bytes scalars = 1024;  // the loss and its gradient
+  const at::Device device = virtual_devices(1)[0].torch;
+  torch::manual_seed(1);
+  const Bytes before = memory_usage(device).current;
+  const at::Tensor first = torch::randn({wide, narrow}).to(device).requires_grad_();
+  const at::Tensor second = torch::randn({narrow, wide}).to(device).requires_grad_();
+  ASSERT_EQ(memory_usage(device).current, before + weights);
+  SplitBackward split;
+  {
+    nn::GradientSink sink(1);
+    GradientRoots roots;
+    {
+      at::Tensor h = at::linear(sink.begin(0, torch::randn({rows, narrow}).to(device)), first);
+      for (int i = 0; i < tanhs; ++i) h = h.tanh();
+      const at::Tensor loss = at::linear(h, second).square().sum();
+      roots.add(torch::autograd::impl::gradient_edge(loss), torch::ones_like(loss.detach()));
+    }
+    // F keeps the results of tanh, the net's input and its output.
+    const Bytes kept_by_f = before + weights + tanhs * large + 2 * small;
+    const Bytes after_f = memory_usage(device).current;
+    EXPECT_GE(after_f, kept_by_f);
+    EXPECT_LE(after_f, kept_by_f + scalars);
+
+    split = backward_to_inputs(roots, {sink.edge(0)});
+    // The inputs of the products, the gradients of their outputs, and that of the net's input stay.
+    const Bytes kept_by_i = before + weights + 2 * large + 3 * small;
+    const Bytes after_i = settled_memory(device, kept_by_i + scalars);
+    EXPECT_GE(after_i, kept_by_i);
+    EXPECT_LE(after_i, kept_by_i + scalars);
+    EXPECT_LT(after_i, after_f);
+    EXPECT_FALSE(first.grad().defined());
+    EXPECT_FALSE(second.grad().defined());
+  }
+  EXPECT_EQ(split.input_gradients.at(0).sizes(), at::IntArrayRef({rows, narrow}));
+  split.input_gradients.clear();
+  split.weights.accumulate();
+  EXPECT_EQ(settled_memory(device, before + 2 * weights), before + 2 * weights);
+  EXPECT_TRUE(first.grad().defined());
+  EXPECT_TRUE(second.grad().defined());
 }
 
 }  // namespace
