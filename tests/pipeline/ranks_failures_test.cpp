@@ -64,6 +64,20 @@ TEST(RanksFailures, NameDifferencesBetweenPipelines) {
                                HasSubstr("'balance [1, 2]' on rank 0")));
 }
 
+// Each table is legal, and differs from the other one on rank 0 alone.
+TEST(RanksFailures, NameDifferentTables) {
+  const support::WatchDog watch("different tables");
+  const auto all = messages_of_ranks(2, [](World& world) {
+    const std::string first = world.rank() == 0 ? "0F0,0F1,0B0,0B1" : "0F0,0F1,0B1,0B0";
+    PipelineOptions options = in_group(world, {.balance = {1, 2}, .micro_batches = 2});
+    options.plan.table = schedule::parse_csv(first + "\n1F0,1F1,1B0,1B1\n");
+    Pipeline(doublers(3), options);
+  });
+  for (const auto& message : all)
+    EXPECT_THAT(message, AllOf(HasSubstr("the ranks made different pipelines: 'table of "),
+                               HasSubstr(" actions with hash "), HasSubstr("on rank 1")));
+}
+
 // The second micro-batch fails once the last rank waits for it, so that this rank can report its
 // place.
 TEST(RanksFailures, ExceptionInLayerReachesAllRanks) {

@@ -2,7 +2,6 @@
 
 #include <torch/version.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <random>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "trestle/base/error.h"
+#include "trestle/base/fnv1a.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/fail_on_error.h"
 #include "trestle/comm/gather.h"
@@ -81,10 +81,12 @@ void compare_pipelines(const std::string& own, const std::string& firsts, int ra
 
 std::string describe_pipeline(const PipelineOptions& options, const nn::Graph& graph,
                               const schedule::Schedule& table) {
-  std::string rows = schedule::to_csv(table);
-  std::replace(rows.begin(), rows.end(), '\n', ';');
+  std::size_t actions = 0;
+  for (const auto& row : table.ranks) actions += row.size();
+  // The table itself may have millions of actions.
   return text("libtorch ", TORCH_VERSION, "\n", describe_layers(graph), describe_options(options),
-              "table ", rows, "\n");
+              "table of ", actions, " actions with hash ", std::hex, fnv1a(schedule::to_csv(table)),
+              "\n");
 }
 
 int first_rank(const PipelineOptions& options) { return ranks_of_stages(options).at(0); }
