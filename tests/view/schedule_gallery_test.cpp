@@ -35,9 +35,11 @@ const std::map<std::string, std::string> choices = {
     {"zb_h2", "there is memory for twice the activations of 1F1B"},
     {"interleaved_zero_bubble", "both are worth it: several stages on a rank and split backwards"},
     {"zbv", "F, I and W take about the same time"},
-    {"v_half", "half of the memory of 1F1B has to do"},
-    {"v_min", "a third of the memory of 1F1B has to do"},
-    {"dualpipev", "a forward hides the messages of a backward, as with experts on many ranks"}};
+    {"v_half", "memory is short: 3/4 of that of 1F1B here, half of it on many ranks"},
+    {"v_min", "memory is shorter still: half of that of 1F1B here, a third of it on many ranks"},
+    {"dualpipev",
+     "layers exchange messages, as experts do: one half of a pair computes while those of the "
+     "other travel"}};
 
 // Each rank's layers take F = I = W = 6 slots for a micro-batch, and keep one unit of memory.
 schedule::Timeline simulated(const schedule::ScheduleInfo& info) {
