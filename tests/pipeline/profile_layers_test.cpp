@@ -9,6 +9,24 @@
 #include "trestle/plan/balance.h"
 #include "trestle/plan/stage_costs.h"
 
+namespace another_library {
+
+// A function of another library: it computes both gradients whenever it runs.
+struct ForeignProduct : torch::autograd::Function<ForeignProduct> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& weight) {
+    context->save_for_backward({x, weight});
+    return x.matmul(weight);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    return {gradients[0].matmul(saved[1].t()), saved[0].t().matmul(gradients[0])};
+  }
+};
+
+}  // namespace another_library
+
 namespace trestle {
 namespace {
 
@@ -32,6 +50,16 @@ struct HeavyImpl : torch::nn::Module {
   at::Tensor weights;
 };
 TORCH_MODULE(Heavy);
+
+struct ForeignImpl : torch::nn::Module {
+  explicit ForeignImpl(std::int64_t width)
+      : weight(register_parameter("weight", torch::eye(width))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    return another_library::ForeignProduct::apply(x, weight);
+  }
+  at::Tensor weight;
+};
+TORCH_MODULE(Foreign);
 
 at::Device device() { return virtual_devices(2)[0].torch; }
 
@@ -208,6 +236,27 @@ TEST(ProfileLayers, ResultsThatAreViewsHaveNoMemoryOfTheirOwn) {
   EXPECT_THAT(kept(3), ElementsAre(3));
   EXPECT_EQ(plan::costs_of_cut(profile, {4}).costs.stages[0].saved - profile.values[0].bytes,
             2 * 64 * 32 * 4);  // what the square keeps, and the ReLU's result, the model's output
+}
+
+// The simulator takes the times of I and W from here.
+TEST(ProfileLayers, CountsABackwardThatIsNotCutAsI) {
+  constexpr std::int64_t width = 512;
+  nn::Layers net;
+  net.add("first", torch::nn::Linear(width, width));
+  net.add("linear", torch::nn::Linear(width, width));
+  net.add("foreign", Foreign(width));
+  const auto profile = profile_layers(net.graph(), {torch::ones({width, width})}, device(), nullptr,
+                                      {}, SplitBackwards::Measure);
+  const auto &first = *profile.layers[0].split, &linear = *profile.layers[1].split,
+             &foreign = *profile.layers[2].split;
+  EXPECT_LT(first.input_grad, first.weight_grad);  // nothing needs its input's gradient
+  EXPECT_GT(linear.weight_grad, linear.input_grad / 4);
+  EXPECT_LT(foreign.weight_grad, foreign.input_grad / 4);
+  // W needs the layer's input, its output's gradient and a new gradient of the weight.
+  const Bytes weight = width * width * 4;
+  EXPECT_GE(linear.kept_for_weights, 2 * weight);
+  EXPECT_GE(linear.kept_for_weights + linear.transient_weight_grad, 3 * weight);
+  EXPECT_LT(linear.kept_for_weights + linear.transient_weight_grad, 4 * weight);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <string>
@@ -335,6 +336,19 @@ TEST(LayerProfile, UsesTheWholeTransientWithoutTheForwards) {
   const auto at = json.find("\"transient_bytes\"");
   json.replace(at, json.find('}', at) - at, "\"transient_bytes\": 7");
   EXPECT_EQ(layer_profile_from_json(json).layers[0].transient_forward, 7);
+}
+
+TEST(LayerProfile, HasTheHalvesOfABackward) {
+  LayerProfile profile = chain({1, 2}, {3, 4});
+  profile.layers[0].transient = 9;
+  profile.layers[0].split = LayerCost::Split{
+      .input_grad = 0.5, .weight_grad = 0.25, .kept_for_weights = 7, .transient_weight_grad = 5};
+  auto json = nlohmann::json::parse(to_json(profile));
+  EXPECT_EQ(layer_profile_from_json(json.dump()).layers[0].split, profile.layers[0].split);
+  EXPECT_FALSE(layer_profile_from_json(json.dump()).layers[1].split);
+  // Files without W's peak have that of the backward.
+  json["layers"][0]["split_backward"].erase("transient_weight_grad_bytes");
+  EXPECT_EQ(layer_profile_from_json(json.dump()).layers[0].split->transient_weight_grad, 9);
 }
 
 TEST(LayerProfile, RejectsInvalidJson) {

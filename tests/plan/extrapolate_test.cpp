@@ -18,7 +18,11 @@ LayerProfile of(double size) {
                       .buffers = 8,
                       .inner = bytes,
                       .transient = 2 * bytes,
-                      .transient_forward = bytes + 1},
+                      .transient_forward = bytes + 1,
+                      .split = LayerCost::Split{.input_grad = 3 + 2 * size,
+                                                .weight_grad = 1 + size,
+                                                .kept_for_weights = bytes,
+                                                .transient_weight_grad = 3 * bytes}},
                      {.name = "b", .forward = 1, .backward = 1}},
           .values = {{.from = -1, .to = {0}, .saved_by = {0}, .bytes = 4 * bytes},
                      {.from = 0, .to = {1}, .saved_by = {}, .bytes = bytes}},
@@ -40,6 +44,13 @@ TEST(Extrapolate, IsExactForLinearCosts) {
     EXPECT_EQ(found.values[i].bytes, whole.values[i].bytes);
     EXPECT_EQ(found.values[i].saved_by, whole.values[i].saved_by);
   }
+  const auto &split = found.layers[0].split, &expected = whole.layers[0].split;
+  ASSERT_TRUE(split);
+  EXPECT_DOUBLE_EQ(split->input_grad, expected->input_grad);
+  EXPECT_DOUBLE_EQ(split->weight_grad, expected->weight_grad);
+  EXPECT_EQ(split->kept_for_weights, expected->kept_for_weights);
+  EXPECT_EQ(split->transient_weight_grad, expected->transient_weight_grad);
+  EXPECT_FALSE(found.layers[1].split);
   EXPECT_EQ(found.together, whole.together);
   EXPECT_EQ(found.examples, 0) << "it was not measured";
 }

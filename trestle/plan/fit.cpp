@@ -33,8 +33,8 @@ simulate::Costs for_smaller_micro_batches(simulate::Costs costs, double factor) 
     scale(cost.transient_no_graph, factor);
     scale(cost.transient_recompute, factor);
     scale(cost.transient_backward, factor);
-    if (cost.transient_weight_grad) scale(*cost.transient_weight_grad, factor);
-    // The share of the gradients is unknown: use the upper bound.
+    // The share of the gradients is unknown: use the upper bound. A later W mostly needs the
+    // gradient of one weight, which has one size.
     cost.transient_first_backward = 0;
     cost.transient_first_weight_grad.reset();
   }

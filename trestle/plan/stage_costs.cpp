@@ -302,11 +302,17 @@ class StageWalk {
   Bytes model_outputs_ = 0;
 };
 
-// I and W: as the layers were measured, or half of B each. Units and shards of gradients change
-// what W holds: its peak is then that of B.
+// I and W: as the layers were measured, or half of B each. Parameters that are gathered unit by
+// unit have no W: I is the whole backward.
 void set_split(const LayerProfile& profile, int first, int last, const StageCostOptions& options,
                simulate::StageCost* cost) {
   const std::span layers(profile.layers.begin() + first, profile.layers.begin() + last);
+  if (!options.units.empty()) {
+    cost->input_grad = cost->backward;
+    cost->weight_grad = 0;
+    cost->kept_for_weights = cost->transient_weight_grad = 0;
+    return;
+  }
   if (!std::all_of(layers.begin(), layers.end(),
                    [](const LayerCost& layer) { return layer.split.has_value(); })) {
     cost->input_grad = cost->weight_grad = cost->backward / 2;
@@ -321,8 +327,7 @@ void set_split(const LayerProfile& profile, int first, int last, const StageCost
     *cost->kept_for_weights += layer.split->kept_for_weights;
     transient = std::max(transient, layer.split->transient_weight_grad);
   }
-  if (options.units.empty() && options.gradient_shards == 1)
-    cost->transient_weight_grad = transient;
+  cost->transient_weight_grad = transient;
 }
 
 simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>& stage_of_layer,

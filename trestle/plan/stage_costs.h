@@ -40,14 +40,12 @@ struct CutCosts {
 
 // The first stage has balance[0] layers, the next balance[1], and so on. A stage's times are sums
 // over its layers; recomputation takes as long as forward, and I and W each take half of the
-// backward. Bytes of parameters, gradients, copies of tied parameters, boundaries and skips are
-// exact. The activations and
-// transient memory come from a walk through the layers, forward and backward, which assumes that a
-// forward changes every buffer. They are close to what Pipeline::profile() measures of the same cut
-// (tests/pipeline/stage_costs_test.cpp checks how close), and are also available for a cut that
-// does not fit. The memory of an additive loss is an
-// option. A profile that was measured on the plain
-// CPU has no activations inside layers.
+// backward unless the profile has them. Bytes of parameters, gradients, copies of tied parameters,
+// boundaries and skips are exact. The activations and transient memory come from a walk through the
+// layers, forward and backward, which assumes that a forward changes every buffer. They are close
+// to what Pipeline::profile() measures of the same cut (tests/pipeline/stage_costs_test.cpp checks
+// how close), and are also available for a cut that does not fit. The memory of an additive loss is
+// an option. A profile that was measured on the plain CPU has no activations inside layers.
 //
 // Throws UsageError for a balance with an entry < 1 or with a sum other than the number of layers,
 // for negative options, and if no value of the profile crosses one of the cuts.

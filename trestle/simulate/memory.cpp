@@ -111,14 +111,14 @@ class Ledger {
     const bool split = first && last && *first != *last;  // I and W
     double built = event(*forward).begin;
     const double freed = last ? event(*last).end : end_;
-    const double output_freed = split ? event(*first).end : freed;  // by the graph
+    const auto left = cost(stage).kept_for_weights;
+    const double output_freed = split && left ? event(*first).end : freed;  // by the graph
     if (const auto again = index_.recompute(stage, micro_batch)) {
       accounts_.hold(stage, cost(stage).kept_for_recompute, built, event(*again).begin);
       accounts_.hold(stage, cost(stage).output_kept, built, output_freed);
       built = event(*again).begin;
       accounts_.hold(stage, cost(stage).recompute_excess, built, freed);
     }
-    const auto left = cost(stage).kept_for_weights;
     if (left && split) {
       accounts_.hold(stage, cost(stage).saved, built, event(*first).end);
       accounts_.hold(stage, *left, event(*first).end, freed);
@@ -195,7 +195,8 @@ class Ledger {
     const bool is_first = backwards == 1 && !costs_.gradients_at_start;
     Bytes arrived = tie.bytes;  // with the gradients of the stage's outputs, which that B frees
     for (std::size_t route = 0; route < costs_.routes.size(); ++route)
-      if (timeline_.routes[route].from_stage == tie.owner) arrived += costs_.routes[route].bytes;
+      if (timeline_.routes[route].from_stage == tie.owner && taken->action.kind != Kind::WeightGrad)
+        arrived += costs_.routes[route].bytes;
     accounts_.hold(
         tie.owner,
         is_first ? tie.bytes : std::max<Bytes>(0, arrived - transient_backward(*taken, tie.owner)),

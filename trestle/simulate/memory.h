@@ -10,13 +10,12 @@ namespace trestle::simulate {
 //
 // - persistent: all the time;
 // - saved: from the begin of F (of R where there is one, with recompute_excess) to the end of B, or
-//   of W where B is split;
+//   of I; kept_for_weights from then to the end of W;
 // - kept_for_recompute: from the begin of F to the begin of R, where there is an R;
 // - transient: from the begin to the end of F, R, B, I or W; during the stage's first B or W it is
 //   that of the first, because gradients are allocated then;
 // - gradients: from the end of that first B or W to the end of the stage's STEP, or of the step.
-// With
-//   gradients_at_start they are held all the time, and no B counts as the first;
+//   With gradients_at_start they are held all the time, and no B counts as the first;
 // - for a whole-batch loss: output_kept from each F to the end of the step, without what the graph
 //   keeps; loss_transient during the stage's first B, where it exceeds that B's transient; and
 //   loss_kept from that B's begin to the end of the step;
@@ -32,8 +31,8 @@ namespace trestle::simulate {
 // therefore upper bounds: between two devices a pulled message counts until the sender begins an
 // action that depends on the message having been taken (the action uses something that the receiver
 // produced then or later), or until the end of the step. Within a device, and with
-// Concurrency::OneThread, it counts until it is taken. They do not count what a thread of autograd
-// frees only after the end of its action.
+// Concurrency::OneThread, it counts until it is taken. One thing is not in these bounds: a thread
+// of autograd may free what an I no longer needs a little after its end.
 //
 // A rank's memory is that of its stages, on all their devices. A device's peak is the most that all
 // its stages hold together at any time. Bytes that one rank frees and another allocates at the same

@@ -34,7 +34,7 @@ void MemoryAccounts::keep(int stage, Bytes bytes) { account(stage).always += byt
 void MemoryAccounts::hold(int stage, Bytes bytes, double begin, double end) {
   if (bytes == 0 || end <= begin) return;
   auto& changes = account(stage).changes;
-  // Mostly a graph shrinks, or an action follows, when what was added before ends: one change.
+  // A hold often begins when the one before it ends. Both then are one change.
   if (!changes.empty() && changes.back().first == begin)
     changes.back().second += bytes;
   else
@@ -51,7 +51,7 @@ void MemoryAccounts::sum(Timeline* timeline) {
   std::vector<std::vector<const Account*>> of_device(
       static_cast<std::size_t>(largest(timeline->device_of_stage, -1) + 1));
   for (Account& account : accounts_) {
-    // They consist of long parts in order, which a sort that merges takes as they are.
+    // The changes consist of long parts in order. A sort that merges is faster on them.
     std::stable_sort(account.changes.begin(), account.changes.end());
     of_rank[static_cast<std::size_t>(account.rank)].push_back(&account);
     of_device[static_cast<std::size_t>(account.device)].push_back(&account);

@@ -64,11 +64,8 @@ void add_gradients(const recipe::Recipe& recipe, const GradientBytes& bytes, Byt
   cost->gradients = std::max<Bytes>(0, cost->gradients - trained) + bytes.reduced;
   cost->transient_backward += bytes.in_flight + std::max<Bytes>(0, bytes.reduced - cost->saved);
   cost->transient_first_backward = cost->transient_backward;
-  // W frees what it takes only at its end.
-  if (cost->transient_weight_grad) {
-    *cost->transient_weight_grad += bytes.in_flight + bytes.reduced;
-    cost->transient_first_weight_grad = cost->transient_weight_grad;
-  }
+  if (cost->transient_weight_grad) *cost->transient_weight_grad += bytes.in_flight;
+  cost->transient_first_weight_grad.reset();  // it allocates cost->gradients
 }
 
 // Parameters and state are shards. Without a walk over the units, the largest one and a neighbour

@@ -153,7 +153,8 @@ class ScheduleSearch {
     for (std::size_t stage = 0; stage < rank_of_stage.size(); ++stage) {
       const simulate::StageCost& cost = stages.costs.stages[stage];
       used[static_cast<std::size_t>(rank_of_stage[stage])] +=
-          cost.persistent + cost.gradients + cost.transient_backward;
+          cost.persistent + cost.gradients +
+          std::max(cost.transient_backward, cost.transient_weight_grad.value_or(0));
     }
     Bytes room = 0;  // what the fullest rank has left
     for (std::size_t rank = 0; rank < used.size(); ++rank)
