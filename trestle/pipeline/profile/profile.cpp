@@ -312,7 +312,6 @@ void put_backwards_into_input_grads(simulate::Costs& costs) {
     cost.input_grad = cost.backward;
     cost.weight_grad = 0;
     cost.kept_for_weights = cost.transient_weight_grad = cost.transient_first_weight_grad = 0;
-    cost.transient_backward = std::max(cost.transient_backward, cost.transient_first_backward);
   }
 }
 
