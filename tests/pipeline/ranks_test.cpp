@@ -109,13 +109,16 @@ TEST(RanksPipeline, SupportsLoopedPlacement) {
                      .on = On::Virtual});
   }
 }
-// Schedules x ranks x micro-batches x recompute x devices, for one schedule.
+// Schedules x ranks x stages x micro-batches x recompute x devices, for one schedule.
 void check_whole_matrix(const schedule::ScheduleInfo& known) {
   const Net net = support::toy(0.3);
   const int layers = static_cast<int>(net.make().size());
-  const int each = schedule::stages_per_rank(known.name, 0);
+  std::vector<std::pair<int, int>> stages_and_micro_batches;  // a rank's stages
+  for (const int each : {1, 2, 3, 4})
+    for (const int micro_batches : {1, 2, 3, 4, 6, 10})
+      stages_and_micro_batches.emplace_back(each, micro_batches);
   for (const int ranks : {2, 3, 4, 5})
-    for (const int micro_batches : {1, 2, 3, 4, 6, 10}) {
+    for (const auto& [each, micro_batches] : stages_and_micro_batches) {
       if (ranks * each > layers) continue;
       try {
         schedule::generate(
