@@ -73,12 +73,8 @@ nn::Loss whole_batch_loss() {
 
 enum class Gradients { New, KeptFromBefore };
 
-// All: the peak over the steps, whose message waits differ. Least: the least of their peaks. A
-// thread of autograd may free what an I no longer needs after its end, beside the next action.
-enum class Steps { All, Least };
-
 void compare(const PeakCase& test, const std::vector<int>& balance, const std::string& schedule,
-             Recompute recompute, Gradients gradients, Excess* excess, Steps steps = Steps::All) {
+             Recompute recompute, Gradients gradients, Excess* excess) {
   const auto devices = virtual_devices(static_cast<int>(balance.size()));
   Pipeline pipeline(test.net(), {.devices = devices,
                                  .balance = balance,
@@ -94,16 +90,11 @@ void compare(const PeakCase& test, const std::vector<int>& balance, const std::s
   if (gradients == Gradients::New) pipeline.zero_grad();
   const auto predicted =
       pipeline.predict(pipeline.profile({test.input}, test.target, test.loss)).device_peak_bytes;
-  std::vector<std::vector<Bytes>> peaks(devices.size());
-  for (int i = 0; i < 3; ++i) {
-    for (const auto& device : devices) reset_peak_memory(device.torch);
-    step();
-    for (std::size_t d = 0; d < devices.size(); ++d)
-      peaks[d].push_back(memory_usage(devices[d].torch).peak);
-  }
+  for (const auto& device : devices) reset_peak_memory(device.torch);
+  constexpr int steps = 3;  // message waits differ from step to step
+  for (int i = 0; i < steps; ++i) step();
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    std::sort(peaks[i].begin(), peaks[i].end());
-    const Bytes measured = steps == Steps::All ? peaks[i].back() : peaks[i].front();
+    const Bytes measured = memory_usage(devices[i].torch).peak;
     EXPECT_LE(measured, predicted[i])
         << text(test.name, ", ", schedule, ", balance ", join(balance, ","), ", recompute ",
                 schedule::to_string(recompute),
@@ -152,19 +143,19 @@ TEST(Peaks, BoundStepsWithSplitBackwards) {
     for (const auto& balance : test.balances)
       for (const Recompute recompute : all_modes)
         for (const Gradients gradients : {Gradients::New, Gradients::KeptFromBefore})
-          compare(test, balance, schedule, recompute, gradients, &excess, Steps::Least);
+          compare(test, balance, schedule, recompute, gradients, &excess);
     excess.expect_tight(test.name, most_on_average);
   };
   expect_split_bound(
       {"wide", wide_net, {{3, 1}, {1, 2, 1}}, peak_rows(1), peak_rows(2), nn::mean_squared_error()},
-      "zb_h2", 1.35);
+      "zb_h2", 1.25);
   expect_split_bound({"skips",
                       skip_net_with_views,
                       {{6, 5}, {3, 2, 2, 2, 2}},
                       images(16),
                       labels(16),
                       nn::cross_entropy()},
-                     "zb_h1", 1.6);
+                     "zb_h1", 1.4);
 }
 
 // A skip is counted until a slow neighbour would take it; here no neighbour is slow.

@@ -31,8 +31,7 @@ namespace trestle::simulate {
 // therefore upper bounds: between two devices a pulled message counts until the sender begins an
 // action that depends on the message having been taken (the action uses something that the receiver
 // produced then or later), or until the end of the step. Within a device, and with
-// Concurrency::OneThread, it counts until it is taken. One thing is not in these bounds: a thread
-// of autograd may free what an I no longer needs a little after its end.
+// Concurrency::OneThread, it counts until it is taken.
 //
 // A rank's memory is that of its stages, on all their devices. A device's peak is the most that all
 // its stages hold together at any time. Bytes that one rank frees and another allocates at the same

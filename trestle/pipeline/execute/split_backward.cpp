@@ -1,10 +1,13 @@
 #include "trestle/pipeline/execute/split_backward.h"
 
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/tensor.h>
+#include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
 #include <memory>
@@ -228,6 +231,22 @@ struct SharedOperator {
   std::shared_ptr<variable_list> gradients;
 };
 
+// A device's thread of autograd wakes the caller of a backward before it frees what the backward
+// used. It takes this one, which has nothing to compute, when it has freed that.
+void wait_until_freed(const std::vector<at::Tensor>& gradients) {
+  std::vector<at::Device> devices;
+  for (const at::Tensor& gradient : gradients) {
+    if (!gradient.defined() || gradient.device().is_cpu()) continue;  // the caller's own thread
+    const at::Device device = gradient.device();
+    if (std::find(devices.begin(), devices.end(), device) != devices.end()) continue;
+    devices.push_back(device);
+    const at::AutoGradMode grad(true);
+    const at::Tensor nothing = at::empty({0}, at::device(device));
+    const at::Tensor leaf = nothing.detach().requires_grad_();
+    torch::autograd::grad({leaf.view_as(leaf)}, {leaf}, {nothing});
+  }
+}
+
 // Prepares a graph for I, and takes from it what W needs.
 class Cutter {
  public:
@@ -248,10 +267,12 @@ class Cutter {
     SplitBackward result;
     result.whole = std::move(whole_);
     variable_list got;
-    if (!asked_.empty() && reaches_inputs())
+    if (!asked_.empty() && reaches_inputs()) {
       got = torch::autograd::Engine::get_default_engine().execute(
           outputs_.edges, outputs_.gradients, /*keep_graph=*/true, /*create_graph=*/false,
           /*accumulate_grad=*/false, asked_);
+      wait_until_freed(outputs_.gradients);
+    }
     std::size_t next = 0;
     for (const Edge& input : inputs) {
       auto& gradient = result.input_gradients.emplace_back();

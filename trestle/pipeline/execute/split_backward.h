@@ -47,8 +47,8 @@ struct SplitBackward {
 
 // I: computes the gradients of `inputs` from those of the outputs. I touches no parameter, and
 // calls no hook of a parameter. Only the returned `weights` can use the graph again; I frees
-// everything that W does not need. I and W together compute what one backward computes, in the same
-// order of operators.
+// everything that W does not need before it returns. I and W together compute what one backward
+// computes, in the same order of operators.
 //
 // An operator that I and W share runs in both, and computes only what is asked in each. It runs as
 // a whole in I, and its weight gradients wait for W,

@@ -366,24 +366,19 @@ class LayerMeter {
   // As measure_time(): the first round warms up.
   void measure_split(int index, plan::LayerCost& cost) {
     constexpr double long_run = 0.25, enough = 0.02;
-    // The median of bytes too: a thread of autograd may free a tensor after the backward's end.
-    std::vector<double> inputs, weights, kept, transients;
+    std::vector<double> inputs, weights;
     double measured = 0;
     for (int round = 0; round < 3 || measured < enough; ++round) {
-      const plan::LayerCost::Split run = run_split(index);
+      cost.split = run_split(index);
       if (round == 0) continue;
-      inputs.push_back(run.input_grad);
-      weights.push_back(run.weight_grad);
-      kept.push_back(static_cast<double>(run.kept_for_weights));
-      transients.push_back(static_cast<double>(run.transient_weight_grad));
-      const double both = run.input_grad + run.weight_grad;
+      inputs.push_back(cost.split->input_grad);
+      weights.push_back(cost.split->weight_grad);
+      const double both = cost.split->input_grad + cost.split->weight_grad;
       measured += std::max(both, 1e-5);
       if (both > long_run) break;
     }
-    cost.split = {.input_grad = median(inputs),
-                  .weight_grad = median(weights),
-                  .kept_for_weights = static_cast<Bytes>(median(kept)),
-                  .transient_weight_grad = static_cast<Bytes>(median(transients))};
+    cost.split->input_grad = median(inputs);
+    cost.split->weight_grad = median(weights);
   }
 
   // [result] the argument that it is a view of, which owns its memory, or -1.
