@@ -279,6 +279,12 @@ TEST_F(PlanTruth, PeaksOfReplicatedPlansOfAUNetArePredicted) {
   expect_true("unet.toml", {"--keep", "level=0,tensor=1"});
 }
 
+// What I leaves for W counts, and the first stage, which sends no gradient, leaves all to W.
+TEST_F(PlanTruth, PeaksOfPlansWithSplitBackwardsArePredicted) {
+  write_unet();
+  expect_true("unet.toml", {"--keep", "level=0,tensor=1,schedule=zb_h1"}, 0.2);
+}
+
 // A U-Net's largest unit is small when its activations are largest.
 TEST_F(PlanTruth, PeaksOfParametersGatheredByLayersArePredicted) {
   write_unet();

@@ -234,6 +234,47 @@ TEST_P(StageCosts, PredictPeaksOfMeasuredCosts) {
   }
 }
 
+// The same of a schedule with I and W.
+TEST_P(StageCosts, PredictPeaksOfSplitBackwards) {
+  const std::vector<int>& balance = GetParam().balance;
+  Pipeline pipeline(GetParam().net(), {.devices = virtual_devices(static_cast<int>(balance.size())),
+                                       .balance = balance,
+                                       .micro_batches = profiled_batches,
+                                       .schedule = "zb_h1"});
+  const simulate::Costs measured = pipeline.profile(
+      {GetParam().inputs(GetParam().batch)}, GetParam().targets(GetParam().batch), GetParam().loss);
+  const nn::Layers same = GetParam().net();
+  const auto device = virtual_devices(1)[0].torch;
+  const at::Tensor micro_batch = GetParam().inputs(GetParam().batch / profiled_batches);
+  const DeviceThreads threads(device, threads_of_each(static_cast<int>(balance.size())));
+  simulate::Costs made =
+      plan::costs_of_cut(
+          profile_layers(same.graph(), {micro_batch}, device, nullptr, {}, SplitBackwards::Measure),
+          balance, {.additive_loss_memory = GetParam().loss_memory})
+          .costs;
+  // Equal times, so that only bytes differ.
+  for (std::size_t s = 0; s < balance.size(); ++s) {
+    const simulate::StageCost& expected = measured.stages[s];
+    simulate::StageCost& stage = made.stages[s];
+    EXPECT_NEAR(*stage.kept_for_weights, *expected.kept_for_weights,
+                tolerance * *expected.kept_for_weights + small_change)
+        << "stage " << s;
+    stage.forward = expected.forward;
+    stage.input_grad = expected.input_grad;
+    stage.weight_grad = expected.weight_grad;
+    stage.backward = expected.backward;
+  }
+  for (std::size_t r = 0; r < made.routes.size(); ++r)
+    made.routes[r].seconds = measured.routes[r].seconds;
+  const auto expected = simulate::simulate(pipeline.schedule(), measured).device_peak_bytes;
+  const auto predicted = simulate::simulate(pipeline.schedule(), made).device_peak_bytes;
+  for (std::size_t d = 0; d < expected.size(); ++d)
+    EXPECT_THAT(static_cast<double>(predicted[d]) / static_cast<double>(expected[d]),
+                ::testing::AllOf(::testing::Ge(1 - tolerance),
+                                 ::testing::Le(1 + tolerance + GetParam().more_at_peak)))
+        << "device " << d;
+}
+
 INSTANTIATE_TEST_SUITE_P(Cuts, StageCosts, ::testing::ValuesIn(cost_cases),
                          [](const auto& info) { return info.param.name; });
 

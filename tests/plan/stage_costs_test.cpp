@@ -38,10 +38,48 @@ TEST(StageCosts, SumsTimes) {
   EXPECT_EQ(stages[0].forward_no_graph, 3);
   EXPECT_EQ(stages[0].recompute, 3);
   EXPECT_EQ(stages[0].backward, 5);
-  EXPECT_EQ(stages[0].input_grad, 2.5);
-  EXPECT_EQ(stages[0].weight_grad, 2.5);
   EXPECT_EQ(stages[1].forward, 5);
   EXPECT_EQ(stages[1].backward, 9);
+  EXPECT_EQ(stages[1].input_grad, 4.5);
+  EXPECT_EQ(stages[1].weight_grad, 4.5);
+}
+
+// The four layers, of which each was measured with I and W.
+LayerProfile four_split() {
+  LayerProfile profile = four();
+  for (LayerCost& layer : profile.layers)
+    layer.split = LayerCost::Split{.input_grad = layer.backward / 4,
+                                   .weight_grad = layer.backward,
+                                   .kept_for_weights = 60,
+                                   .transient_weight_grad = 30};
+  return profile;
+}
+
+TEST(StageCosts, SumsTheHalvesOfABackward) {
+  const simulate::StageCost last = costs_of_cut(four_split(), {2, 2}).costs.stages[1];
+  EXPECT_EQ(last.input_grad, 9.0 / 4);
+  EXPECT_EQ(last.weight_grad, 9);
+  EXPECT_EQ(last.kept_for_weights, 2 * 60);
+  EXPECT_EQ(last.transient_weight_grad, 30);
+  EXPECT_EQ(last.transient_first_weight_grad, 30 + 5);  // c allocates beside the gradient of d
+}
+
+// Nothing needs the gradient of its inputs, so I has nothing to compute, and frees nothing.
+TEST(StageCosts, AStageThatSendsNoGradientHasNoInputGrad) {
+  const simulate::StageCost first = costs_of_cut(four_split(), {2, 2}).costs.stages[0];
+  EXPECT_EQ(first.input_grad, 0);
+  EXPECT_EQ(first.weight_grad, first.backward);
+  // What F keeps, and the gradients of the outputs of a and b.
+  EXPECT_EQ(first.kept_for_weights, first.saved + 200 + 300);
+  EXPECT_EQ(*first.kept_for_weights + *first.transient_weight_grad,
+            first.saved + first.transient_backward);
+
+  LayerProfile frozen = four_split();
+  for (const std::size_t layer : {0, 1})
+    frozen.layers[layer].frozen = frozen.layers[layer].parameters;
+  EXPECT_EQ(costs_of_cut(frozen, {2, 2}).costs.stages[1].input_grad, 0);
+  frozen.ties = {{.owner = 3, .users = {1}, .bytes = 4}};  // b trains a weight of d
+  EXPECT_EQ(costs_of_cut(frozen, {2, 2}).costs.stages[1].input_grad, 9.0 / 4);
 }
 
 TEST(StageCosts, ComputesPersistentBytes) {

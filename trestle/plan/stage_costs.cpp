@@ -80,6 +80,21 @@ Held joined(const Held& a, const Held& b) {
   return held;
 }
 
+// [layer] whether its results have gradients: it trains parameters, or takes such a result.
+std::vector<bool> layers_with_gradients(const LayerProfile& profile) {
+  std::vector<bool> result;
+  for (const LayerCost& layer : profile.layers) result.push_back(layer.trained() > 0);
+  for (const TiedCost& tie : profile.ties)
+    for (const int user : tie.users)
+      if (tie.gradient() > 0) result[static_cast<std::size_t>(user)] = true;
+  for (std::size_t i = 0; i < result.size(); ++i)  // in the order of the layers
+    for (const ValueCost& value : profile.values)
+      if (value.from == static_cast<int>(i) && result[i])
+        for (const int to : value.to)
+          if (to < std::ssize(result)) result[static_cast<std::size_t>(to)] = true;
+  return result;
+}
+
 // Whether a backward allocates the parameter gradients, or adds to existing ones.
 enum class Gradients { New, Existing };
 
@@ -113,6 +128,19 @@ class StageWalk {
   Bytes saved() const { return saved_; }    // by a graph, and the model's outputs for the loss
   Bytes inputs() const { return inputs_; }  // from other stages and model inputs
   Bytes model_outputs() const { return model_outputs_; }
+  // The gradients of its outputs that later stages send.
+  Bytes received_gradients() const {
+    Bytes sum = 0;
+    for (const Seen& value : values_) sum += value.from_outside() ? value.bytes : 0;
+    return sum;
+  }
+  // Whether an earlier stage needs gradients of this one.
+  bool sends_gradients() const {
+    const std::vector<bool> trained = layers_with_gradients(profile_);
+    return std::any_of(values_.begin(), values_.end(), [&](const Seen& value) {
+      return !value.made && value.from >= 0 && trained[static_cast<std::size_t>(value.from)];
+    });
+  }
 
   Bytes parameters() const {
     Bytes sum = 0;
@@ -202,6 +230,18 @@ class StageWalk {
       if (value.stages > 1) adding = std::max(adding, 2 * value.bytes);
     }
     return std::max({Bytes{0}, most - saved_, end - saved_, arrived + adding});
+  }
+
+  // W's peak beyond what I left, layer by layer from the last, if every layer has a split. Nothing
+  // is counted as freed before its end.
+  Bytes weight_grad(Gradients gradients) const {
+    Bytes most = 0;
+    Bytes parameters = 0;  // gradients of finished layers
+    for (int i = last_ - 1; i >= first_; --i) {
+      most = std::max(most, parameters + layer(i).split->transient_weight_grad);
+      if (gradients == Gradients::New) parameters += new_gradients(i);
+    }
+    return std::max(most, parameters);
   }
 
  private:
@@ -303,14 +343,25 @@ class StageWalk {
 };
 
 // I and W: as the layers were measured, or half of B each. Parameters that are gathered unit by
-// unit have no W: I is the whole backward.
+// unit have no W: I is the whole backward. A stage that sends no gradient, as the first, has no I:
+// W is its whole backward, and needs all that F has kept.
 void set_split(const LayerProfile& profile, int first, int last, const StageCostOptions& options,
-               simulate::StageCost* cost) {
+               const StageWalk& walk, simulate::StageCost* cost) {
   const std::span layers(profile.layers.begin() + first, profile.layers.begin() + last);
   if (!options.units.empty()) {
     cost->input_grad = cost->backward;
     cost->weight_grad = 0;
     cost->kept_for_weights = cost->transient_weight_grad = 0;
+    return;
+  }
+  if (!walk.sends_gradients()) {
+    const Bytes received = walk.received_gradients();
+    cost->input_grad = 0;
+    cost->weight_grad = cost->backward;
+    cost->kept_for_weights = walk.saved() + received;
+    cost->transient_weight_grad = std::max<Bytes>(0, walk.backward(Gradients::Existing) - received);
+    cost->transient_first_weight_grad =
+        std::max<Bytes>(0, walk.backward(Gradients::New) - received);
     return;
   }
   if (!std::all_of(layers.begin(), layers.end(),
@@ -320,14 +371,13 @@ void set_split(const LayerProfile& profile, int first, int last, const StageCost
   }
   cost->input_grad = cost->weight_grad = 0;
   cost->kept_for_weights = 0;
-  Bytes transient = 0;
   for (const LayerCost& layer : layers) {
     cost->input_grad += layer.split->input_grad;
     cost->weight_grad += layer.split->weight_grad;
     *cost->kept_for_weights += layer.split->kept_for_weights;
-    transient = std::max(transient, layer.split->transient_weight_grad);
   }
-  cost->transient_weight_grad = transient;
+  cost->transient_weight_grad = walk.weight_grad(Gradients::Existing);
+  cost->transient_first_weight_grad = walk.weight_grad(Gradients::New);
 }
 
 simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>& stage_of_layer,
@@ -340,7 +390,7 @@ simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>&
     cost.backward += profile.layers[static_cast<std::size_t>(i)].backward;
   }
   cost.recompute = cost.forward_no_graph = cost.forward;
-  set_split(profile, first, last, options, &cost);
+  set_split(profile, first, last, options, walk, &cost);
   cost.gradients = walk.trained() + walk.copied_gradients();
   cost.persistent = walk.parameters() + walk.trained() * options.optimizer_states + walk.copies() +
                     walk.buffers();
