@@ -7,6 +7,7 @@
 
 #include "tests/schedule/tables.h"
 #include "trestle/base/error.h"
+#include "trestle/base/text.h"
 #include "trestle/schedule/csv.h"
 #include "trestle/schedule/validate.h"
 
@@ -43,6 +44,38 @@ TEST(Generate, OneForwardOneBackward) {
 TEST(Generate, OneForwardOneBackwardWithFewerMicroBatchesThanStages) {
   EXPECT_EQ(to_csv(generate("1f1b", {.stages = 4, .micro_batches = 2})),
             "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n2F0,2F1,2B0,2B1\n3F0,3B0,3F1,3B1\n");
+}
+
+// Megatron-LM takes a multiple of p micro-batches. Groups of p pass through the chunks. Rank r
+// begins with min(2 (p - 1 - r) + (v - 1) p, m v) forwards.
+std::string megatron_rows(int p, int v, int m) {
+  std::string rows;
+  for (int r = 0; r < p; ++r) {
+    std::vector<std::string> forwards, backwards, row;
+    for (int group = 0; group < m; group += p)
+      for (int chunk = 0; chunk < v; ++chunk)
+        for (int i = group; i < group + p; ++i) {
+          forwards.push_back(text(chunk * p + r, "F", i));
+          backwards.push_back(text((v - 1 - chunk) * p + r, "B", i));
+        }
+    const int warm_up = std::min(2 * (p - 1 - r) + (v - 1) * p, m * v);
+    for (int n = 0; n < m * v + warm_up; ++n) {
+      if (n < m * v) row.push_back(forwards[static_cast<std::size_t>(n)]);
+      if (n >= warm_up) row.push_back(backwards[static_cast<std::size_t>(n - warm_up)]);
+    }
+    rows += join(row, ",") + "\n";
+  }
+  return rows;
+}
+
+TEST(Generate, InterleavedIsMegatronsForAMultipleOfTheRanks) {
+  for (int p = 2; p <= 6; ++p)
+    for (int v = 2; v <= 4; ++v)
+      for (int m = p; m <= 4 * p; m += p)
+        EXPECT_EQ(to_csv(generate("interleaved_1f1b",
+                                  {.stages = p * v, .micro_batches = m, .stages_per_rank = v})),
+                  megatron_rows(p, v, m))
+            << p << " ranks, " << v << " chunks, " << m << " micro-batches";
 }
 
 TEST(Generate, OneStage) {

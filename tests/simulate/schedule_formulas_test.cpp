@@ -101,12 +101,14 @@ TEST(ScheduleFormulas, PeaksOfActivations) {
       const auto peaks = peak_live_activations(simulated("1f1b", p, 1, m, {}));
       for (int r = 0; r < p; ++r) EXPECT_EQ(peaks[static_cast<std::size_t>(r)], std::min(m, p - r));
       if (m % std::max(1, m / p) != 0) continue;
-      const int v = 2, k = m / std::max(1, m / p);
-      const auto interleaved = peak_live_activations(simulated("interleaved_1f1b", p, v, m, {}));
-      for (int r = 0; r < p; ++r)
-        EXPECT_EQ(interleaved[static_cast<std::size_t>(r)],
-                  std::min(m * v, (v - 1) * k + 2 * (p - 1 - r) + 1))
-            << case_of(p, v, m, {}) << ", rank " << r;
+      for (int v = 1; v <= 3; ++v) {
+        const int k = m / std::max(1, m / p);
+        const auto interleaved = peak_live_activations(simulated("interleaved_1f1b", p, v, m, {}));
+        for (int r = 0; r < p; ++r)
+          EXPECT_EQ(interleaved[static_cast<std::size_t>(r)],
+                    std::min(m * v, (v - 1) * k + 2 * (p - 1 - r) + 1))
+              << case_of(p, v, m, {}) << ", rank " << r;
+      }
     }
 }
 

@@ -1,12 +1,15 @@
-"""Writes tests/golden/schedules/torch.txt: the tables of torch.distributed.pipelining's schedules.
+"""Writes two files. torch.txt has the tables of torch.distributed.pipelining's schedules. times.txt has the makespan and the span
+bubble of the same tables, from the simulation below and with random costs.
 
     python tools/golden/make_schedule_goldens.py tests/golden/schedules
 
 The schedules get mock stages and no process group. A table begins with a line "# NAME p v m" and has a line for each rank. Idle cells and
 REDUCE_GRAD are left out. torch 2.13's 1F1B table numbers the last rank's forwards from 1; this writes what its runtime executes, which
-numbers them from 0.
+numbers them from 0. A line of times.txt is "NAME p v m", the seconds of F, I, W and a message between two ranks, the makespan and the span bubble.
 """
 
+import random
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,10 +55,58 @@ def table(name, ranks, chunks, micro_batches):
     return rows
 
 
+def rank_of_stage(name, ranks, stage):
+    in_v = name in TWO_STAGES and stage >= ranks
+    return 2 * ranks - 1 - stage if in_v else stage % ranks
+
+
+def simulate(name, ranks, chunks, rows, seconds):
+    """Every rank runs its actions in their order, each as soon as its input is there. A pair of an overlapped F and B is one action."""
+    stages = ranks * chunks
+    f, i, w, message = seconds
+    takes = {"F": f, "I": i, "W": w, "B": i + w}
+    actions = [[re.findall(r"(\d+)([FIWB])(\d+)", cell) for cell in re.findall(r"\([^)]*\)\w*|[^,]+", row)] for row in rows]
+    done = {}  # (stage, F or I, micro-batch): when it ended
+
+    def input_of(stage, kind, micro_batch):
+        if kind == "W" or (kind == "F" and stage == 0):
+            return None
+        if kind == "F":
+            return (stage - 1, "F", micro_batch)
+        return (stage, "F", micro_batch) if stage == stages - 1 else (stage + 1, "I", micro_batch)
+
+    now, busy, first = [0] * ranks, [0] * ranks, [None] * ranks
+    at = [0] * ranks
+    while any(at[rank] < len(actions[rank]) for rank in range(ranks)):
+        before = list(at)
+        for rank in range(ranks):
+            while at[rank] < len(actions[rank]):
+                parts = [(int(stage), kind, int(micro_batch)) for stage, kind, micro_batch in actions[rank][at[rank]]]
+                inputs = [key for key in (input_of(*part) for part in parts) if key is not None]
+                if any(key not in done for key in inputs):
+                    break
+                ready = [done[key] + (message if rank_of_stage(name, ranks, key[0]) != rank else 0) for key in inputs]
+                begin = max([now[rank]] + ready)
+                length = sum(takes[kind] for _, kind, _ in parts)
+                if first[rank] is None:
+                    first[rank] = begin
+                now[rank] = begin + length
+                busy[rank] += length
+                for stage, kind, micro_batch in parts:
+                    if kind != "W":
+                        done[(stage, "F" if kind == "F" else "I", micro_batch)] = now[rank]
+                at[rank] += 1
+        if at == before:
+            raise ValueError(f"{name} {ranks} {chunks}: no rank can go on")
+    return max(now), max(now[rank] - first[rank] - busy[rank] for rank in range(ranks))
+
+
 def main():
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     lines = []
+    times = []
+    numbers = random.Random(17)
     refused = 0
     for name in NAMES:
         for chunks in (1,) if name in ONE_STAGE else (2,) if name in TWO_STAGES else (1, 2, 3):
@@ -68,7 +119,11 @@ def main():
                         refused += 1
                         continue
                     lines += [f"# {name} {ranks} {chunks} {micro_batches}"] + rows
+                    seconds = [numbers.randint(1, 40) for _ in range(3)] + [numbers.randint(0, 5)]
+                    words = [name, ranks, chunks, micro_batches, *seconds, *simulate(name, ranks, chunks, rows, seconds)]
+                    times.append(" ".join(str(word) for word in words))
     (folder / "torch.txt").write_text("\n".join(lines) + "\n")
+    (folder / "times.txt").write_text("\n".join(times) + "\n")
     print(f"torch {torch.__version__}: {sum(line[0] == '#' for line in lines)} tables, {refused} of them refused")
 
 

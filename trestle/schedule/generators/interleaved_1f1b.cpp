@@ -16,7 +16,9 @@ Schedule make_interleaved_1f1b(const GenerateOptions& options) {
 Generator interleaved_1f1b_schedule() {
   return {.name = "interleaved_1f1b",
           .summary = "1f1b with several stages on each rank; a shorter bubble, more messages",
-          .sizes = "micro-batches that max(1, micro-batches / ranks) divides",
+          .sizes =
+              "a multiple of ranks (Megatron-LM's rule), or micro-batches that "
+              "max(1, micro-batches / ranks) divides (PyTorch's)",
           .stages_per_rank = 0,
           .make = make_interleaved_1f1b};
 }

@@ -17,7 +17,9 @@ Generator interleaved_zero_bubble_schedule() {
   return {.name = "interleaved_zero_bubble",
           .summary = "zb_h1 with several stages on each rank",
           .splits_backward = true,
-          .sizes = "micro-batches that max(1, micro-batches / ranks) divides",
+          .sizes =
+              "a multiple of ranks (Megatron-LM's rule), or micro-batches that "
+              "max(1, micro-batches / ranks) divides (PyTorch's)",
           .stages_per_rank = 0,
           .make = make_interleaved_zero_bubble};
 }
