@@ -6,6 +6,7 @@
 #include "trestle/base/text.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/precision/gradient_scaler.h"
+#include "trestle/schedule/csv.h"
 
 // Weights that layers of different stages share, in one process.
 namespace trestle {
@@ -274,6 +275,83 @@ TEST(TiedWeights, ServePipelinesAndThePlainModelInTurn) {
     EXPECT_TRUE(at::allclose(gradient_of(plain), expected, 1e-10, 1e-12));
     EXPECT_TRUE(at::allclose(gradient_of(step(one)), expected, 1e-10, 1e-12));
   }
+}
+
+// Linear layers in a row, and the ties among their weights: the first of each pair is the copy.
+using Pairs = std::vector<std::pair<int, int>>;
+
+nn::Layers chain_with_ties(int layers, const Pairs& ties) {
+  nn::Layers net(nn::Seed{7});
+  for (int i = 0; i < layers; ++i) net.add(text("l", i), tied::linear(4, 4, true));
+  for (const auto& [copy, owner] : ties)
+    net.tie(text("l", copy, ".weight"), text("l", owner, ".weight"));
+  return net;
+}
+
+// One step's gradients in plain libtorch, and those of the pipeline.
+void expect_plain_gradients(int layers, const Pairs& ties, const PipelineOptions& options) {
+  torch::manual_seed(3);
+  const auto in_double = torch::TensorOptions(torch::kDouble);
+  const at::Tensor input = torch::randn({6, 4}, in_double),
+                   target = torch::randn({6, 4}, in_double);
+  const nn::Layers plain = chain_with_ties(layers, ties);
+  std::map<std::string, at::Tensor> weights;
+  for (const auto& [name, parameter] : plain.named_parameters())
+    weights[name] = parameter.detach().clone().requires_grad_();
+  at::Tensor value = input;
+  for (int i = 0; i < layers; ++i) {
+    int owner = i;
+    for (const auto& [copy, of] : ties)
+      if (copy == owner) owner = of;
+    for (const auto& [copy, of] : ties)  // an owner that is a copy itself
+      if (copy == owner) owner = of;
+    value = torch::linear(value, weights.at(text("l", owner, ".weight")),
+                          weights.at(text("l", i, ".bias")));
+  }
+  torch::mse_loss(value, target).backward();
+
+  Pipeline pipeline(chain_with_ties(layers, ties), options);
+  for (int step = 0; step < 2; ++step) {
+    pipeline.zero_grad();
+    pipeline.step(input, target, nn::mean_squared_error());
+    for (const auto& [name, parameter] : pipeline.named_parameters())
+      EXPECT_TRUE(torch::allclose(parameter.grad().cpu(), weights.at(name).grad(), 1e-12, 1e-12))
+          << name << " in step " << step;
+  }
+}
+
+// The copy's last W waits for stages of the owner's rank that run after the owner's last W.
+TEST(TiedWeights, ReachAnOwnerThatOtherStagesWaitFor) {
+  for (const bool are_virtual : {false, true})
+    for (const int micro_batches : {1, 3}) {
+      SCOPED_TRACE(text("virtual ", are_virtual, ", ", micro_batches, " micro-batches"));
+      expect_plain_gradients(9, {{8, 6}},
+                             {.devices = devices_for(are_virtual, 3),
+                              .balance = std::vector<int>(9, 1),
+                              .micro_batches = micro_batches,
+                              .schedule = "interleaved_zero_bubble",
+                              .stages_per_rank = 3,
+                              .deadline = std::chrono::seconds(60)});
+    }
+  expect_plain_gradients(2, {{1, 0}},
+                         {.devices = {cpu_device()},
+                          .balance = {1, 1},
+                          .plan = {.table = schedule::read_csv("0F0,1F0,1I0,0B0,1W0\n")}});
+}
+
+// The second copy's owner in the chain is the first copy, and both are on one device.
+TEST(TiedWeights, InAChainHaveACopyForEachStage) {
+  for (const char* schedule : {"looped_bfs", "interleaved_1f1b", "v_half"})
+    for (const int segments : {0, 1}) {
+      SCOPED_TRACE(text(schedule, ", ", segments, " segments"));
+      expect_plain_gradients(4, {{1, 0}, {3, 1}},
+                             {.devices = virtual_devices(2),
+                              .balance = {1, 1, 1, 1},
+                              .micro_batches = 2,
+                              .schedule = schedule,
+                              .stages_per_rank = 2,
+                              .checkpoint_segments = segments});
+    }
 }
 
 }  // namespace

@@ -11,7 +11,9 @@ using schedule::Kind;
 std::vector<TiePlaces> places_of_ties(const schedule::Schedule& schedule, const Costs& costs) {
   const std::size_t stages = costs.ties.empty() ? 0 : costs.stages.size();
   using Places = std::vector<std::optional<ActionPlace>>;
-  Places unshards(stages), first_forwards(stages), last_backwards(stages), norms(stages);
+  Places unshards(stages), first_forwards(stages), last_backwards(stages);
+  Places norms(schedule.ranks.size());  // each for all stages of a rank
+  std::vector<bool> reduced(stages, false);
   for (std::size_t rank = 0; stages > 0 && rank < schedule.ranks.size(); ++rank) {
     for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
       const Action& action = schedule.ranks[rank][i];
@@ -24,7 +26,8 @@ std::vector<TiePlaces> places_of_ties(const schedule::Schedule& schedule, const 
         last_backwards[static_cast<std::size_t>(backward->stage)] = here;
       const auto stage = static_cast<std::size_t>(action.stage);
       if (action.kind == Kind::WeightGrad) last_backwards[stage] = here;
-      if (action.kind == Kind::Norm) norms[stage] = here;
+      if (action.kind == Kind::Norm) norms[rank] = here;
+      if (action.kind == Kind::ReduceGrad) reduced[stage] = true;
       if (action.kind == Kind::Unshard) unshards[stage] = here;
     }
   }
@@ -36,7 +39,8 @@ std::vector<TiePlaces> places_of_ties(const schedule::Schedule& schedule, const 
         TiePlaces{.owner_unshard = unshards.at(owner), .first_forward = first_forwards.at(copy)});
     if (tie.frozen) continue;
     own.last_backward = last_backwards.at(copy);
-    own.taken = owner < copy ? last_backwards.at(owner) : norms.at(owner);
+    const auto rank = static_cast<std::size_t>(schedule.rank_of_stage.at(owner));
+    own.taken = owner < copy && reduced.at(owner) ? last_backwards.at(owner) : norms.at(rank);
   }
   return places;
 }

@@ -1,6 +1,7 @@
 #include "trestle/pipeline/execute/tie_actions.h"
 
 #include <map>
+#include <set>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -33,6 +34,7 @@ class TiePlaces {
       if (row[i].kind == Kind::Forward) first_forward_.try_emplace(stage, i);
       if (row[i].kind == Kind::Backward || row[i].kind == last_kind) last_backward_[stage] = i;
       if (row[i].kind == Kind::Norm) end_ = i;
+      if (row[i].kind == Kind::ReduceGrad) reduced_.insert(stage);
     }
     if (end_ == none) end_ = row.size();
   }
@@ -42,7 +44,8 @@ class TiePlaces {
   std::size_t value_received(int stage) const { return find(first_forward_, stage, 0); }
   std::size_t gradient_sent(int stage) const { return find(last_backward_, stage, end_ - 1) + 1; }
   std::size_t gradient_received(const schedule::Route& tie) const {
-    return tie.from_stage < tie.to_stage ? find(last_backward_, tie.from_stage, end_) : end_;
+    const bool reduced = tie.from_stage < tie.to_stage && reduced_.contains(tie.from_stage);
+    return reduced ? find(last_backward_, tie.from_stage, end_) : end_;
   }
 
  private:
@@ -53,6 +56,7 @@ class TiePlaces {
   }
 
   std::map<int, std::size_t> unshard_, first_forward_, last_backward_;  // by stage
+  std::set<int> reduced_;
   std::size_t end_ = none;
 };
 

@@ -81,13 +81,19 @@ void TiedCopies::give_copy(int number, const nn::ParameterTie& use, at::Device d
     copy = parameter_of(graph_, use.layer, use.parameter);
     const at::Tensor owner = made ? nn::find_parameter(*made, tie.parameter) : at::Tensor();
     const bool owner_is_in_place = tie.route.from_stage < tie.route.to_stage;
+    // The owner in a chain of ties may be a layer with a copy of its own.
+    const bool is_anothers = std::any_of(ends_.begin(), ends_.end(), [&](const Ends& other) {
+      return &other.copy != &copy && other.copy.is_same(copy);
+    });
     const bool may_share = owner.defined() && memory_ == Memory::Shared && owner_is_in_place &&
                            owner.device() == device;
-    if (may_share && (copy.is_same(owner) || !copy.is_alias_of(owner)))
+    const at::Tensor source = owner.defined() ? owner : copy;
+    if (may_share && (is_anothers || copy.is_same(owner) || !copy.is_alias_of(owner)))
       copy = leaf(owner.detach(), owner.requires_grad());
-    else if (copy.is_same(owner) || (!may_share && owner.defined() && copy.is_alias_of(owner)))
-      copy = leaf(owner.detach().to(device, /*non_blocking=*/false, /*copy=*/true),
-                  owner.requires_grad());
+    else if (is_anothers || copy.is_same(owner) ||
+             (!may_share && owner.defined() && copy.is_alias_of(owner)))
+      copy = leaf(source.detach().to(device, /*non_blocking=*/false, /*copy=*/true),
+                  source.requires_grad());
   }
   module.replace_tied(use.parameter, copy);
 }
