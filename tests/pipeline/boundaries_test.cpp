@@ -370,5 +370,44 @@ TEST(Boundaries, FirstGradientOwnsItsMemory) {
   EXPECT_LE(distance(table, torch::full_like(table, 4)), 1e-12);
 }
 
+// at::linear() chooses its kernel by the strides of its input.
+TEST(Boundaries, RecomputedLayersSeeTheStridesOfTheFirstRun) {
+  const auto x = torch::arange(12, torch::kDouble).view({1, 3, 4});
+  const at::Tensor first = torch::randn({8, 4}, torch::kDouble).requires_grad_();
+  const at::Tensor second = torch::randn({4, 4}, torch::kDouble).requires_grad_();
+  const at::Tensor bias = torch::randn({4}, torch::kDouble).requires_grad_();
+  const at::Tensor half = at::linear(x, first).chunk(2, -1)[0];
+  at::linear(half, second, bias).square().mean().backward();
+  const std::vector<at::Tensor> expected = {first.grad(), second.grad(), bias.grad()};
+
+  for (const bool two_stages : {false, true})
+    for (const int segments : {0, 2})
+      for (const Recompute recompute : {Recompute::Never, Recompute::Always}) {
+        if (segments > 0 && (two_stages || recompute == Recompute::Always)) continue;
+        SCOPED_TRACE(text(two_stages ? 2 : 1, " stages, ", segments, " segments, recompute ",
+                          schedule::to_string(recompute)));
+        std::vector<std::vector<std::int64_t>> strides;
+        nn::Layers net;
+        net.add("half", [&](at::Tensor value) { return at::linear(value, first).chunk(2, -1)[0]; });
+        net.add("linear", [&](at::Tensor value) {
+          strides.push_back(value.strides().vec());
+          return at::linear(value, second, bias);
+        });
+        for (const at::Tensor& weight : {first, second, bias}) weight.mutable_grad() = at::Tensor();
+        Pipeline pipeline(net,
+                          {.devices = {cpu_device()},
+                           .balance = two_stages ? std::vector<int>{1, 1} : std::vector<int>{2},
+                           .recompute = recompute,
+                           .checkpoint_segments = segments});
+        pipeline.step(x, x, nn::additive("square", [](at::Tensor output, at::Tensor) {
+                        return output.square().mean();
+                      }));
+        const std::vector<at::Tensor> found = {first.grad(), second.grad(), bias.grad()};
+        for (std::size_t i = 0; i < found.size(); ++i)
+          EXPECT_TRUE(torch::allclose(found[i], expected[i], 1e-12, 1e-12)) << i;
+        for (const auto& seen : strides) EXPECT_EQ(seen, half.strides().vec());
+      }
+}
+
 }  // namespace
 }  // namespace trestle

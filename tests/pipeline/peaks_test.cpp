@@ -12,6 +12,7 @@
 #include "trestle/base/text.h"
 #include "trestle/models/unet3d.h"
 #include "trestle/nn/token_loss.h"
+#include "trestle/schedule/csv.h"
 
 namespace trestle {
 namespace {
@@ -286,6 +287,37 @@ TEST(Peaks, BoundStepsWithConvolutions) {
                 labels(16),
                 nn::cross_entropy()},
                1.2);
+}
+
+// A stage gives the next one of its rank a view, which keeps all of its memory.
+TEST(Peaks, BoundStepsWithViewsWithinARank) {
+  nn::Layers net(nn::Seed{1});
+  net.add("half", [] { return torch::nn::Linear(64, 512); });
+  net.add("view", [](at::Tensor x) { return x.narrow(-1, 0, 64); });
+  net.add("linear", torch::nn::Linear(64, 64));
+  for (const char* name : {"a", "b", "c", "d"}) net.add(name, [](at::Tensor x) { return x; });
+  const auto devices = virtual_devices(2);
+  Pipeline pipeline(
+      net,
+      {.devices = {devices[0], devices[0], devices[1], devices[0], devices[1], devices[0]},
+       .balance = {2, 1, 1, 1, 1, 1},
+       .micro_batches = 2,
+       .plan = {.table = schedule::read_csv("0F0,1F0,0F1,3F0,5F0,5B0,3B0,1F1,1B0,3F1,0B0,5F1,5B1,"
+                                            "3B1,1B1,0B1\n2F0,4F0,4B0,2B0,2F1,4F1,4B1,2B1\n")}});
+  const at::Tensor input = peak_rows(1), target = peak_rows(2);
+  const auto step = [&] {
+    pipeline.zero_grad();
+    pipeline.step(input, target, nn::mean_squared_error());
+  };
+  step();
+  pipeline.zero_grad();
+  const auto predicted =
+      pipeline.predict(pipeline.profile({input}, target, nn::mean_squared_error()))
+          .device_peak_bytes;
+  for (int i = 0; i < 2; ++i) reset_peak_memory(devices[i].torch);
+  step();
+  for (int i = 0; i < 2; ++i)
+    EXPECT_LE(memory_usage(devices[i].torch).peak, predicted[i]) << "device " << i;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/torch_versions.h"
+#include "trestle/nn/copies.h"
 
 namespace trestle::nn {
 namespace {
@@ -43,7 +44,7 @@ Boundary::Handed Boundary::hand_over(const Values& values, const std::vector<boo
   Handed handed{.values = values, .counters = {}, .versions = {}, .may_write = {}, .mode = mode};
   for (std::size_t i = 0; i < values.size(); ++i) {
     const bool copy = values[i].defined() && !owned.at(i) && access[i] != Access::Read;
-    if (copy) handed.values[i] = values[i].clone();
+    if (copy) handed.values[i] = clone_with_strides(values[i]);
     handed.may_write.push_back(copy || owned[i]);
     const at::Tensor& value = handed.values[i];
     handed.counters.push_back(value.defined() ? value.unsafeGetTensorImpl()->version_counter()

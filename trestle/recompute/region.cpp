@@ -10,6 +10,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/error_context.h"
+#include "trestle/nn/copies.h"
 #include "trestle/nn/layer.h"
 #include "trestle/recompute/recomputation.h"
 
@@ -201,7 +202,7 @@ std::vector<at::Tensor> Region::unpack_inputs() const {
       if (input.restore) tensor = input.restore(tensor);
       tensor.requires_grad_(input.requires_grad);
       // Writing to a leaf of a graph is an error, so pass a copy.
-      if (input.is_written) tensor = tensor.clone();
+      if (input.is_written) tensor = nn::clone_with_strides(tensor);
     }
     tensors.push_back(std::move(tensor));
   }

@@ -13,6 +13,7 @@
 #include "trestle/device/threads.h"
 #include "trestle/device/transfer.h"
 #include "trestle/nn/boundary.h"
+#include "trestle/nn/copies.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 constexpr Bytes loss_bytes = sizeof(double);  // at most
 
 at::Tensor on_cpu(const at::Tensor& value) {
-  return value.defined() ? to_device(value, at::kCPU).clone() : value;
+  return value.defined() ? nn::copy_with_memory(value, at::kCPU) : value;
 }
 
 Bytes current(const Stage& stage) { return memory_usage(stage.device()).current; }
@@ -272,12 +273,27 @@ class MemoryProfile {
     });
   }
 
+  bool stays_on_device(const ValueId& value, const Stage& taker) const {
+    for (std::size_t r = 0; r < model_.cut.routes.size(); ++r) {
+      const schedule::Route& route = model_.cut.routes[r];
+      const auto& values = model_.cut.route_values[r];
+      if (route.to_stage == taker.index() && !exchange_.crosses(r) &&
+          std::find(values.begin(), values.end(), value) != values.end())
+        return model_.stages[route.from_stage].device() == taker.device();
+    }
+    return false;
+  }
+
   void run_forward(const Stage& stage, const at::Tensor& target, const nn::Loss& loss) {
     ProfiledStage profiled{.stage = &stage, .loss = &loss};
     for (const auto& input : stage.plan().inputs) {
       profiled.inputs.push_back(known_.at(input));
       at::Tensor& value = profiled.inputs.back().value;
-      value = to_device(value, stage.device());
+      // A transfer closes gaps. A stage of the same rank gets the tensor itself.
+      if (value.defined() && stays_on_device(input, stage))
+        value = nn::copy_with_memory(value, stage.device());
+      else
+        value = to_device(value, stage.device());
     }
     if (stage.is_last()) profiled.target = to_device(target, stage.device());
     std::vector<StageValue> made;
@@ -325,7 +341,8 @@ Pass ProfiledStage::new_pass() const {
   for (const auto& input : inputs) {
     pass.inputs.push_back(input);
     pass.inputs.back().owned = true;
-    if (input.value.defined()) pass.inputs.back().value = input.value.clone();
+    if (input.value.defined())
+      pass.inputs.back().value = nn::copy_with_memory(input.value, input.value.device());
   }
   return pass;
 }
