@@ -170,6 +170,23 @@ TEST(Step, KeepsFirstOutput) {
   EXPECT_EQ(result.output.sizes(), (std::vector<std::int64_t>{8, width}));
 }
 
+TEST(Step, RefusesLossesThatAreNoRealNumbersAndWeightsThatCountNothing) {
+  const at::Tensor x = torch::randn({4, width}), y = torch::randn({4, width});
+  const auto refusal = [&](const nn::Loss& loss) {
+    Pipeline pipeline(chain(3), {.balance = {3}, .micro_batches = 2});
+    return message_of<UsageError>([&] { pipeline.step(x, y, loss); });
+  };
+  const auto square = [](at::Tensor output, at::Tensor) { return output.square().mean(); };
+  for (const double weight : {-1.0, std::nan(""), HUGE_VAL})
+    EXPECT_THAT(refusal(nn::additive("weighted", square, [=](at::Tensor) { return weight; })),
+                AllOf(HasSubstr("loss 'weighted' has weight"), HasSubstr("micro-batch 0")));
+  EXPECT_THAT(refusal(nn::additive("turning",
+                                   [](at::Tensor output, at::Tensor) {
+                                     return torch::complex(output, output).mean();
+                                   })),
+              AllOf(HasSubstr("loss 'turning' must return one real number")));
+}
+
 TEST(Options, UnsupportedActionsAreRefusedAtConstruction) {
   const auto table = schedule::parse_csv("0UNSHARD,0F0,,,0B0,0REDUCE_GRAD\n,,1F0,1B0\n");
   EXPECT_THAT(message_of<UsageError>([&] {

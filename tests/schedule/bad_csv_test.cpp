@@ -15,21 +15,18 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A file that is not a table ends the program with code 1, a table that cannot run with code 2.
-template <class Expected>
-std::string refusal(std::string_view csv) {
+// Both a file that is not a table and a table that cannot run are invalid requests: the program
+// ends with code 2.
+std::string refused(std::string_view csv) {
   try {
     read_csv(csv, "mine.csv");
-  } catch (const Expected& error) {
+  } catch (const UsageError& error) {
     return error.what();
   } catch (const Error& error) {
     return text("another class of error: ", error.what());
   }
   return "no error";
 }
-
-std::string malformed(std::string_view csv) { return refusal<FormatError>(csv); }
-std::string refused(std::string_view csv) { return refusal<UsageError>(csv); }
 
 TEST(BadCsv, MissingRank) {
   EXPECT_EQ(refused("0F0,0F1,0B0,0B1\n2F0,2B0,2F1,2B1\n"),
@@ -72,7 +69,7 @@ TEST(BadCsv, BothWholeAndSplitBackward) {
 }
 
 TEST(BadCsv, UnknownWord) {
-  EXPECT_EQ(malformed("0F0,0F1,0B0,0B1\n1F0,1B0,1X1,1B1\n"),
+  EXPECT_EQ(refused("0F0,0F1,0B0,0B1\n1F0,1B0,1X1,1B1\n"),
             "mine.csv:2: column 3: '1X1' is not a schedule action\n"
             "  rank 0 |  0F0   0F1   0B0   0B1\n"
             "  rank 1 |  1F0   1B0  >1X1<\n"
@@ -104,7 +101,7 @@ TEST(BadCsv, DeadlockWithoutTransfers) {
 }
 
 TEST(BadCsv, CellThatATerminalWouldObey) {
-  EXPECT_THAT(malformed("0F0,\x1b[31m0B0\n"),
+  EXPECT_THAT(refused("0F0,\x1b[31m0B0\n"),
               HasSubstr("column 2: '\\x1b[31m0B0' is not a schedule action\n"
                         "  rank 0 |  0F0          >\\x1b[31m0B0<\n"));
   EXPECT_THAT(refused("0F0,0B0\n1F0,1B0\n#route,0,5,main,\x1b[31m\n"),
@@ -112,26 +109,26 @@ TEST(BadCsv, CellThatATerminalWouldObey) {
 }
 
 TEST(BadCsv, Quotes) {
-  EXPECT_EQ(malformed("0F0,\"0B0\n1F0,1B0\n"),
+  EXPECT_EQ(refused("0F0,\"0B0\n1F0,1B0\n"),
             "mine.csv:1: column 2: a quoted field has no closing quote\n"
             "  rank 0 |  0F0             >0B0\\n1F0,1B0\\n<\n"
             "  Put a quoted cell between two quotes, and a comma behind it.");
-  EXPECT_THAT(malformed("0F0,\"0B0\"1,0F1\n"),
+  EXPECT_THAT(refused("0F0,\"0B0\"1,0F1\n"),
               HasSubstr("mine.csv:1: column 2: text follows a closing quote\n"
                         "  rank 0 |  0F0  >0B0<\n"));
 }
 
 TEST(BadCsv, RouteLines) {
-  EXPECT_EQ(malformed("0F0,0B0\n#route,0,1,mian,x\n"),
+  EXPECT_EQ(refused("0F0,0B0\n#route,0,1,mian,x\n"),
             "mine.csv:2: column 4: a route is 'main' or 'skip'\n"
             "  #route,0,1,>mian<,x\n"
             "  Expected '#route,FROM,TO,main|skip,NAME'.");
-  EXPECT_THAT(malformed("0F0,0B0\n#route,0,40000,main,x\n"),
+  EXPECT_THAT(refused("0F0,0B0\n#route,0,40000,main,x\n"),
               HasSubstr("mine.csv:2: column 3: '40000' is not a stage number\n"
                         "  #route,0,>40000<,main,x\n"
                         "  Stages have the numbers 0 to 32766."));
-  EXPECT_THAT(malformed("0F0,0B0\n#route,0,1\n"), HasSubstr("  >#route<,0,1\n"));
-  EXPECT_EQ(malformed("0F0,0B0\n#route,0,1,main,x\n1F0,1B0\n"),
+  EXPECT_THAT(refused("0F0,0B0\n#route,0,1\n"), HasSubstr("  >#route<,0,1\n"));
+  EXPECT_EQ(refused("0F0,0B0\n#route,0,1,main,x\n1F0,1B0\n"),
             "mine.csv:3: column 1: a rank's row follows the routes\n"
             "  rank 0 |  0F0   0B0\n"
             "  rank 1 | >1F0<\n"
@@ -140,22 +137,22 @@ TEST(BadCsv, RouteLines) {
 
 TEST(BadCsv, NumbersOutOfRange) {
   for (const char* cell : {"0F-1", "-1F0", "32767F0", "0F2147483647", "0F99999999999"})
-    EXPECT_THAT(malformed(text("0F0,", cell, "\n")),
+    EXPECT_THAT(refused(text("0F0,", cell, "\n")),
                 AllOf(HasSubstr(text("'", cell, "' is not")), HasSubstr(text(">", cell, "<"))));
   EXPECT_THAT(refused("0F0,0B2147483646\n"),
               AllOf(HasSubstr("no forward of micro-batch 1"), HasSubstr(">0B2147483646<")));
 }
 
 TEST(BadCsv, FilesThatAreNoTable) {
-  EXPECT_THAT(malformed(std::string_view("\x7f"
-                                         "ELF\0\1,\xff",
-                                         8)),
+  EXPECT_THAT(refused(std::string_view("\x7f"
+                                       "ELF\0\1,\xff",
+                                       8)),
               HasSubstr("column 1: '\\x7fELF\\x00\\x01' is not a schedule action"));
-  EXPECT_THAT(malformed(std::string_view("\xff\xfe"
-                                         "0\0F\0",
-                                         6)),
+  EXPECT_THAT(refused(std::string_view("\xff\xfe"
+                                       "0\0F\0",
+                                       6)),
               HasSubstr("is UTF-16"));
-  EXPECT_THAT(malformed(",,\n\"\"\n"), HasSubstr("mine.csv: the schedule table holds no action"));
+  EXPECT_THAT(refused(",,\n\"\"\n"), HasSubstr("mine.csv: the schedule table holds no action"));
   EXPECT_THAT(refused("0UNSHARD\n"), HasSubstr("at least one stage, micro-batch and rank"));
 }
 

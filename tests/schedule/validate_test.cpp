@@ -5,6 +5,7 @@
 
 #include "tests/schedule/tables.h"
 #include "trestle/base/error.h"
+#include "trestle/schedule/csv.h"
 #include "trestle/schedule/generate.h"
 
 namespace trestle::schedule {
@@ -178,6 +179,28 @@ TEST(Validate, FindsWhetherAWholeBatchLossIsPossible) {
   EXPECT_FALSE(all_forwards_first(generate("1f1b", {.stages = 3, .micro_batches = 4})));
   EXPECT_TRUE(all_forwards_first(generate("1f1b", {.stages = 3, .micro_batches = 1})));
   EXPECT_FALSE(all_forwards_first(tables::from_rows({"0F0 (0F1;0B0)OVERLAP_F_B 0B1"})));
+}
+
+// A table for a pipeline has no action that the pipeline adds. The message has its place.
+TEST(Validate, RefusesForPipelinesWhatTheyAdd) {
+  for (const auto& [table, action] :
+       {std::pair("0F0,0B0,0STEP\n1F0,1B0,1STEP\n", "0STEP"),
+        {"0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", "0SEND_F0"},
+        {"0F0,0F1,0R0,0B0,0R1,0B1\n1F0,1B0,1F1,1B1\n", "0R0"},
+        {"0F0,0B0,0REDUCE_GRAD\n", "0REDUCE_GRAD"}}) {
+    EXPECT_NO_THROW(read_csv(table)) << table;
+    try {
+      read_csv(table, "mine.csv", TableUse::Pipeline);
+      ADD_FAILURE() << table;
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(),
+                  testing::AllOf(testing::HasSubstr("mine.csv"),
+                                 testing::HasSubstr(std::string("takes no ") + action)));
+    }
+  }
+  const Schedule pairs =
+      generate("dualpipev", {.stages = 4, .micro_batches = 4, .stages_per_rank = 2});
+  EXPECT_NO_THROW(read_csv(to_csv(pairs), "pairs.csv", TableUse::Pipeline));
 }
 
 }  // namespace

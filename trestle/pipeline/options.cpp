@@ -13,6 +13,7 @@
 #include "trestle/optim/gradient_norms.h"
 #include "trestle/pipeline/execute/cut.h"
 #include "trestle/pipeline/execute/executor.h"
+#include "trestle/schedule/validate.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -27,7 +28,7 @@ void check_table(const schedule::Schedule& table, int stages, Mistakes& mistakes
   std::set<std::string> unknown;
   for (const auto& rank : table.ranks) {
     for (const auto& action : rank) {
-      if (!allowed_in_user_table(action.kind)) unknown.insert(schedule::to_string(action));
+      if (!schedule::is_for_pipelines(action.kind)) unknown.insert(schedule::to_string(action));
     }
   }
   if (unknown.empty()) return;
@@ -36,8 +37,8 @@ void check_table(const schedule::Schedule& table, int stages, Mistakes& mistakes
       text("the given table has actions that a pipeline cannot run: ",
            join(std::vector(unknown.begin(), std::next(unknown.begin(), shown)), ", "),
            shown < unknown.size() ? ", ..." : "",
-           "; a table may have F, B, I, W and R, and the pipeline adds sends, receives, norms and "
-           "steps"));
+           "; a table has F, B, I, W and overlapped pairs, and the pipeline adds sends, receives, "
+           "recomputation, reductions, norms and steps"));
 }
 
 bool is_known(const std::string& schedule) {

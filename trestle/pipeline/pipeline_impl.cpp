@@ -82,6 +82,9 @@ double take_targets(std::vector<nn::Values>& micro_batches, const std::vector<st
     weights.push_back(target.defined() && !inputs.whole_batch_loss()
                           ? inputs.loss->weight(target)
                           : static_cast<double>(sizes[m]));
+    if (!(weights.back() >= 0 && std::isfinite(weights.back())))
+      throw UsageError(text("loss '", inputs.loss->name, "' has weight ", weights.back(),
+                            " for micro-batch ", m, ": a weight is a finite number, at least 0"));
     micro_batches[m].pop_back();
   }
   double total = 0;

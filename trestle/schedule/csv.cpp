@@ -279,10 +279,13 @@ Schedule parse_csv(std::string_view text, std::string_view name) {
   return schedule;
 }
 
-Schedule read_csv(std::string_view text, std::string_view name) {
-  Schedule schedule = parse_csv(text, name);
+Schedule read_csv(std::string_view text, std::string_view name, TableUse use) {
+  Schedule schedule;
   try {
-    validate(schedule);
+    schedule = parse_csv(text, name);
+    use == TableUse::Pipeline ? validate_for_pipelines(schedule) : validate(schedule);
+  } catch (const FormatError& error) {
+    throw UsageError(error.std::runtime_error::what(), error.where());
   } catch (const TableError& error) {
     const std::string& hint = error.where().hint;
     if (!error.cell())

@@ -29,7 +29,10 @@ std::string to_csv(const Schedule& schedule);
 // and with the table up to the malformed cell.
 Schedule parse_csv(std::string_view text, std::string_view name = "csv");
 
-// The same with validate(), whose UsageError then also names line and column of its cell.
-Schedule read_csv(std::string_view text, std::string_view name = "csv");
+// The same with validate(), for a table that a user names: every mistake in it is a UsageError with
+// name, line and column of the cell. TableUse::Pipeline: with validate_for_pipelines().
+enum class TableUse { Any, Pipeline };
+Schedule read_csv(std::string_view text, std::string_view name = "csv",
+                  TableUse use = TableUse::Any);
 
 }  // namespace trestle::schedule

@@ -383,6 +383,21 @@ bool splits_backward(const Schedule& schedule) {
   });
 }
 
+bool is_for_pipelines(Kind kind) { return is_compute(kind) && kind != Kind::Recompute; }
+
+void validate_for_pipelines(const Schedule& schedule) {
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank)
+    for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i)
+      if (const Action& action = schedule.ranks[rank][i]; !is_for_pipelines(action.kind))
+        throw TableError(
+            schedule,
+            {.rule = text("a pipeline takes no ", to_string(action), " from a table"),
+             .hint = "Leave it out. A table has F, B, I, W and overlapped pairs; the pipeline adds "
+                     "sends, receives, recomputation, reductions, norms and steps.",
+             .cell = GridCell{static_cast<int>(rank), i}});
+  validate(schedule);
+}
+
 bool all_forwards_first(const Schedule& schedule) {
   for (const auto& actions : schedule.ranks) {
     bool backward = false;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "trestle/schedule/action.h"
 #include "trestle/schedule/schedule.h"
 
 namespace trestle::schedule {
@@ -22,6 +23,13 @@ namespace trestle::schedule {
 // and the simulator. A transport whose sends wait must receive where the table has the RECV. The
 // cost is about constant for each action.
 void validate(const Schedule& schedule);
+
+// F, B, I, W, and the overlapped pair: the actions of a table that a pipeline takes. The pipeline
+// adds sends, receives, recomputation, reductions, norms and steps.
+bool is_for_pipelines(Kind kind);
+
+// The same for a table that a pipeline is to run: throws UsageError also for any other action.
+void validate_for_pipelines(const Schedule& schedule);
 
 // True if on each rank all forwards come before the first backward, so that a whole-batch loss is
 // possible.

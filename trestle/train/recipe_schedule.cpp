@@ -30,10 +30,17 @@ const schedule::ScheduleInfo& known(const recipe::Recipe& recipe) {
   throw_unknown("schedule", recipe.pipeline.schedule, names);
 }
 
+void refuse_stages_per_rank(const recipe::Recipe& recipe) {
+  if (recipe.pipeline.stages_per_rank == 0) return;
+  throw UsageError(text("'stages_per_rank' in [pipeline] has no effect beside the table of ",
+                        recipe.pipeline.schedule, ", which has a rank for each stage"),
+                   {.hint = "Leave it out."});
+}
+
 }  // namespace
 
 schedule::Schedule read_table(const std::filesystem::path& file) {
-  return schedule::read_csv(read_text_file(file), file.string());
+  return schedule::read_csv(read_text_file(file), file.string(), schedule::TableUse::Pipeline);
 }
 
 bool searches_schedule(const recipe::Recipe& recipe) {
@@ -48,7 +55,9 @@ std::optional<schedule::Schedule> table_of(const recipe::Recipe& recipe) {
       throw UsageError(text("'table' in [pipeline] is not that of the schedule '",
                             recipe.pipeline.schedule, "'"),
                        {.hint = "Leave it out, or set schedule = \"auto\"."});
-    return schedule::read_csv(join(recipe.pipeline.table, "\n"), "'table' in [pipeline]");
+    refuse_stages_per_rank(recipe);
+    return schedule::read_csv(join(recipe.pipeline.table, "\n"), "'table' in [pipeline]",
+                              schedule::TableUse::Pipeline);
   }
   if (!is_file) return std::nullopt;
   if (!std::filesystem::is_regular_file(file))
@@ -56,12 +65,8 @@ std::optional<schedule::Schedule> table_of(const recipe::Recipe& recipe) {
         text("'schedule' in [pipeline]: there is no file ", file.string()),
         {.hint = "Write one with trestle schedules RECIPE --save-csv FILE.csv, or give "
                  "the name of a schedule."});
-  schedule::Schedule table = read_table(file);
-  if (recipe.pipeline.stages_per_rank > 0)
-    throw UsageError(text("'stages_per_rank' in [pipeline] has no effect beside the table ",
-                          file.string(), ", which has a rank for each stage"),
-                     {.hint = "Leave it out."});
-  return table;
+  refuse_stages_per_rank(recipe);
+  return read_table(file);
 }
 
 recipe::Recipe with_table(recipe::Recipe recipe) {

@@ -12,8 +12,8 @@
 // functions throw UsageError for an unknown name, and what read_table() throws for a file.
 namespace trestle::train {
 
-// A table in PyTorch's spelling. Throws FormatError for a file that is not a table, and UsageError
-// for one that validate() refuses; both name the file and the cell.
+// A table in PyTorch's spelling. Throws UsageError, with the file and the cell, for a file that is
+// not a table and for one that validate_for_pipelines() refuses.
 schedule::Schedule read_table(const std::filesystem::path& file);
 
 // Whether 'schedule' is "auto" and the run that searches it has not begun (chosen_schedule.h). The

@@ -224,20 +224,6 @@ void run_step(MiniBatchState& state, int stage) {
 
 }  // namespace
 
-bool allowed_in_user_table(Kind kind) {
-  switch (kind) {
-    case Kind::Forward:
-    case Kind::Recompute:
-    case Kind::Backward:
-    case Kind::InputGrad:
-    case Kind::WeightGrad:
-    case Kind::OverlapForwardBackward:
-      return true;
-    default:
-      return schedule::is_send(kind) || schedule::is_receive(kind);
-  }
-}
-
 Transfer transfer_of(const MiniBatchState& state, const Action& action) {
   if (is_tie(state.cut, action)) return tie_transfer(action);
   const auto transfer = state.routes.of(action);

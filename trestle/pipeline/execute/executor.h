@@ -77,8 +77,4 @@ void execute(MiniBatchState& state, const schedule::Action& action);
 // The transfer of a SEND or RECV.
 schedule::Transfer transfer_of(const MiniBatchState& state, const schedule::Action& action);
 
-// Whether a table that a user passes may contain this kind of action. The pipeline adds reductions,
-// norms and optimizer steps itself.
-bool allowed_in_user_table(schedule::Kind kind);
-
 }  // namespace trestle::pipeline

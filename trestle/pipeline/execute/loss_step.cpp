@@ -31,8 +31,9 @@ at::Tensor checked_loss(const nn::Loss& loss, at::Tensor value, const at::Tensor
   // Its gradient is a share, times a gradient scaler's scale: fp16 may not hold that.
   if (value.defined() && (value.scalar_type() == at::kHalf || value.scalar_type() == at::kBFloat16))
     value = value.to(at::kFloat);
-  if (!value.defined() || value.dim() != 0) {
-    throw UsageError(text("loss '", loss.name, "' must return one number (a 0-dim tensor); got ",
+  if (!value.defined() || value.dim() != 0 || value.is_complex()) {
+    throw UsageError(text("loss '", loss.name,
+                          "' must return one real number (a 0-dim tensor); got ",
                           nn::describe({value})));
   }
   if (output.requires_grad() && !value.requires_grad()) {
