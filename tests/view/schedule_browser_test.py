@@ -16,6 +16,20 @@ from browser.chromium import Chromium, Screen  # noqa: E402
 PHONE = dict(width=390, height=844, touch=True, scale=2)
 FACTS = "document.getElementById('facts').textContent"
 RANGE = "[Number(document.getElementById('drawing').dataset.begin), Number(document.getElementById('drawing').dataset.end)]"
+# The words of all panels, with the pixels that they take.
+WORDS = """(() => {
+  const words = [], pen = CanvasRenderingContext2D.prototype, draw = pen.fillText;
+  const canvases = [...document.querySelectorAll('canvas')];
+  pen.fillText = function (word, x, y) {
+    const wide = this.measureText(word).width, begin = this.textAlign === 'center' ? x - wide / 2 : x;
+    words.push({ word: String(word), begin, end: begin + wide, y, canvas: canvases.indexOf(this.canvas),
+                 width: this.canvas.clientWidth });
+    return draw.call(this, word, x, y);
+  };
+  document.getElementById('whole').click();
+  pen.fillText = draw;
+  return words;
+})()"""
 # The first panel's picture.
 PIXELS = "document.querySelector('canvas').toDataURL()"
 
@@ -77,6 +91,26 @@ class PagesOfSchedules(unittest.TestCase):
             page.press("ArrowDown")
         self.assertIn("1f1b", page.run(FACTS), "the arrow leads to the next panel")
         self.assertEqual(page.errors(), [])
+
+    # Without bytes the page counts live activations, as the SVG does.
+    def test_ranks_show_what_they_keep(self):
+        counted = [one["word"] for one in self.open("counted").run(WORDS)]
+        self.assertEqual([word for word in counted if word.endswith("live")],
+                         ["peak 4 live", "peak 3 live", "peak 2 live", "peak 1 live"])
+        self.assertNotIn("0 B", counted)
+        self.assertIn("4.0 MiB", [one["word"] for one in self.open("schedules").run(WORDS)])
+
+    def test_words_are_apart_and_inside_the_picture(self):
+        for width in (390, 600, 900, 1600):
+            page = self.open("schedules", width=width)
+            rows = {}
+            for one in page.run(WORDS):
+                rows.setdefault((one["canvas"], one["y"]), []).append(one)
+                self.assertLessEqual(one["end"], one["width"], f"{one} at {width}")
+            for row in rows.values():
+                row.sort(key=lambda one: one["begin"])
+                for left, right in zip(row, row[1:]):
+                    self.assertGreaterEqual(right["begin"] - left["end"], 4, f"{left} and {right} at {width}")
 
     def test_the_pointer_shows_facts(self):
         page = self.open("schedules")

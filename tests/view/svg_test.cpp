@@ -7,6 +7,7 @@
 
 #include "tests/view/samples.h"
 #include "tests/view/xml_check.h"
+#include "trestle/view/palette.h"
 #include "trestle/view/svg_writer.h"
 
 namespace trestle::view {
@@ -198,6 +199,24 @@ TEST(Svg, DrawsIrregularTimelines) {
   odd.memory = {{.rank = 5, .time = 0, .bytes = 10}, {.rank = 0, .time = NAN, .bytes = 10}};
   odd.rank_of_stage = {};
   EXPECT_NO_THROW(parse_xml(to_svg({odd})));
+}
+
+// DualPipeV has both.
+TEST(Svg, BackwardAndInputGradientHaveTheirOwnColours) {
+  EXPECT_NE(palette::of_kind(schedule::Kind::Backward),
+            palette::of_kind(schedule::Kind::InputGrad));
+}
+
+// Letters of a bold title take up to a sixth more than those of text_width().
+TEST(Svg, TitlesOfPanelsEndBeforeTheirFacts) {
+  Timeline panel = samples::unit("gpipe", 2, 4);
+  panel.title = "simulated dualpipev";
+  const XmlElement root = parse_xml(to_svg({panel}, {.title = "a picture"}));
+  const auto facts = find_all(root, "text", "facts");
+  ASSERT_EQ(facts.size(), 1U);
+  const double begin = number(facts[0], "x");
+  constexpr double margin = 28, font_size = 13.5;
+  EXPECT_GT(begin, margin + 1.1 * text_width(panel.title, font_size) + 10);
 }
 
 TEST(Svg, MatchesTheGoldenFiles) {

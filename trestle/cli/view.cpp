@@ -201,6 +201,9 @@ void check_view(const Verb& verb, const ViewArguments& arguments) {
         {.hint = "For example: trestle view --schedule 1f1b --stages 4 --micro-batches 8"});
   const std::vector<std::string> generated = {"--stages", "--stages-per-rank", "--micro-batches",
                                               "--backward-order"};
+  if (fs::path(arguments.schedule).extension() == ".csv")
+    throw UsageError(text("--schedule ", arguments.schedule, ": is a file, not a schedule's name"),
+                     {.hint = text("Draw it with --csv ", arguments.schedule, ".")});
   if (!arguments.run.empty()) {
     const char* const form = arguments.split.split ? "with --split" : "with a run folder";
     refuse_without_effect(verb, generated, form);
@@ -218,6 +221,7 @@ void check_view(const Verb& verb, const ViewArguments& arguments) {
   for (const auto& [file, flag] :
        {std::pair(arguments.out, "--out"), {arguments.save_csv, "--save-csv"}})
     if (!file.empty()) train::refuse_replacing({file}, arguments.overwrite, flag);
+  need_ending(arguments.save_csv, ".csv", "--save-csv");
 }
 
 int perform_view(const Verb& verb, const ViewArguments& arguments, const RunOptions& options) {
@@ -285,7 +289,7 @@ void add_view(Verb app, const RunOptions& options) {
       .type("F,B[,...]");
   verb.add("--csv", arguments->csv, "Draw the schedule in this file instead of --schedule")
       .type("FILE");
-  verb.add("--save-csv", arguments->save_csv, "Also write the schedule as CSV").type("FILE");
+  verb.add("--save-csv", arguments->save_csv, "Also write the schedule as CSV (.csv)").type("FILE");
   add_split_flags(verb, arguments->split, options);
   verb.add("--out", arguments->out,
            "The picture: .svg, .txt, .html (a page with which to zoom and to follow a micro-batch) "

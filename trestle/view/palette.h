@@ -21,7 +21,7 @@ inline constexpr std::string_view axis_colour = "#9aa5b1";
 
 inline constexpr std::string_view forward_colour = "#9ec9ec";
 inline constexpr std::string_view backward_colour = "#f4bd86";
-inline constexpr std::string_view input_grad_colour = "#f4bd86";
+inline constexpr std::string_view input_grad_colour = "#f0d77b";
 inline constexpr std::string_view weight_grad_colour = "#bfdba0";
 inline constexpr std::string_view recompute_colour = "#cdc3ec";
 inline constexpr std::string_view overlap_colour = "#e3cfc0";

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "trestle/base/text.h"
 #include "trestle/view/labels.h"
 #include "trestle/view/page/page_frame.h"
 #include "trestle/view/palette.h"
+#include "trestle/view/svg_parts.h"
 #include "trestle/view/svg_writer.h"
 #include "trestle/view/text_grid.h"
 
@@ -55,13 +56,18 @@ ordered_json rows_of(const Timeline& timeline) {
   return rows;
 }
 
+// The curves of the SVG: bytes, or live activations where no bytes are known.
 ordered_json memory_of(const Timeline& timeline) {
-  std::vector<ordered_json> rows(static_cast<std::size_t>(timeline.rank_count),
-                                 ordered_json::array());
-  for (const auto& sample : timeline.memory)
-    if (sample.rank >= 0 && sample.rank < timeline.rank_count)
-      rows[static_cast<std::size_t>(sample.rank)].push_back({sample.time, sample.bytes});
-  return rows;
+  ordered_json curves = ordered_json::array(), peaks = ordered_json::array();
+  for (const parts::MemoryCurve& curve : parts::memory_curves(timeline)) {
+    ordered_json steps = ordered_json::array();
+    for (const parts::Step& step : curve.steps)
+      steps.push_back({step.time, std::llround(step.value)});
+    curves.push_back(std::move(steps));
+    peaks.push_back(curve.steps.empty() ? ordered_json() : ordered_json(std::llround(curve.peak)));
+  }
+  const bool live = parts::memory_kind(timeline) == parts::MemoryKind::LiveActivations;
+  return {{"unit", live ? "live" : "bytes"}, {"curves", curves}, {"peaks", peaks}};
 }
 
 ordered_json panel_of(const Timeline& timeline) {
@@ -83,8 +89,7 @@ ordered_json panel_of(const Timeline& timeline) {
           {"microBatches", timeline.micro_batches},
           {"skips", skips},
           {"rows", rows_of(timeline)},
-          {"memory", memory_of(timeline)},
-          {"peaks", timeline.peak_bytes}};
+          {"memory", memory_of(timeline)}};
 }
 
 std::string body_of(const std::string& title) {

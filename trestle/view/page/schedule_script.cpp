@@ -23,6 +23,15 @@ const data = page.data, drawing = document.getElementById('drawing'), factsBox =
 const longest = Math.max(...data.panels.map(panel => panel.end), 1e-12);
 const left = 96, rowHeight = 22, memoryHeight = 16, rowGap = 8, axisHeight = 22;
 const state = { begin: 0, end: longest, batch: null, skip: null, shown: 'all', panel: 0, rank: 0, cell: null };
+// One scale for all panels that count the same.
+const mostOf = unit => data.panels.filter(panel => panel.memory.unit === unit)
+  .reduce((most, panel) => Math.max(most, ...panel.memory.peaks), 1);
+const most = { bytes: mostOf('bytes'), live: mostOf('live') };
+function peakText(panel, rank) {
+  const peak = panel.memory.peaks[rank];
+  if (peak === null) return `stage ${panel.stages[rank].join(', ')}`;
+  return panel.memory.unit === 'live' ? `peak ${peak} live` : bytesText(peak);
+}
 const timeText = time => data.slots ? `${shortNumber(time)} slots` : secondsText(time);
 const stagesOf = panel => panel.stages.flat();
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -96,9 +105,9 @@ function paint(canvas, panel, number) {
   const step = roundTicks(span, Math.max(2, (width - left) / 110))[1] || span;
   for (let time = Math.ceil(state.begin / step) * step; time <= state.end + step * 1e-9; time += step) {
     pen.beginPath(); pen.moveTo(at(time), axisHeight - 4); pen.lineTo(at(time), height); pen.stroke();
-    pen.fillText(data.slots ? shortNumber(time) : secondsText(time), at(time), 8);
+    const label = data.slots ? shortNumber(time) : secondsText(time);
+    pen.fillText(label, Math.min(at(time), width - pen.measureText(label).width / 2), 8);
   }
-  const most = Math.max(...data.panels.flatMap(one => one.memory.flat().map(sample => sample[1])), 1);
   panel.rows.forEach((row, rank) => {
     const top = rowTop(rank);
     pen.save();
@@ -118,9 +127,10 @@ function paint(canvas, panel, number) {
       pen.fillStyle = data.kinds[cell[0]].colour;
       pen.fillRect(x, top, Math.max(end - x - (end - x > 3 ? 1 : 0), 0.5), rowHeight);
       pen.globalAlpha = isFaded(panel, cell) ? 0.3 : 1;
-      if (end - x > 18 && cell[2] >= 0) {
+      if (end - x > 12 && cell[2] >= 0) {
+        const label = cell.length > 5 ? `${cell[2]}+${cell[6]}` : String(cell[2]);
         pen.fillStyle = '#1d2733';
-        pen.fillText(cell.length > 5 ? `${cell[2]}+${cell[6]}` : cell[2], (x + end) / 2, top + rowHeight / 2);
+        if (pen.measureText(label).width + 8 <= end - x) pen.fillText(label, (x + end) / 2, top + rowHeight / 2);
       }
       pen.globalAlpha = 1;
       if (state.cell === cell) {
@@ -128,13 +138,14 @@ function paint(canvas, panel, number) {
         pen.strokeRect(x, top, Math.max(end - x - 1, 2), rowHeight); pen.lineWidth = 1;
       }
     }
-    const samples = panel.memory[rank];
+    const samples = panel.memory.curves[rank];
     if (samples.length) {
-      const base = top + rowHeight + memoryHeight, y = bytes => base - bytes / most * (memoryHeight - 2);
+      const base = top + rowHeight + memoryHeight, height = (memoryHeight - 2) / most[panel.memory.unit];
+      const y = value => base - value * height;
       pen.beginPath(); pen.moveTo(at(samples[0][0]), base);
-      samples.forEach(([time, bytes], i) => {
+      samples.forEach(([time, value], i) => {
         if (i) pen.lineTo(at(time), y(samples[i - 1][1]));
-        pen.lineTo(at(time), y(bytes));
+        pen.lineTo(at(time), y(value));
       });
       pen.lineTo(at(panel.end), y(samples[samples.length - 1][1])); pen.lineTo(at(panel.end), base);
       pen.globalAlpha = 0.5; pen.fillStyle = css('--quiet'); pen.fill(); pen.globalAlpha = 1;
@@ -143,7 +154,7 @@ function paint(canvas, panel, number) {
     pen.textAlign = 'left'; pen.fillStyle = css('--ink');
     pen.fillText(panel.names[rank], 0, top + 8);
     pen.fillStyle = css('--quiet');
-    pen.fillText(panel.peaks.length ? bytesText(panel.peaks[rank] || 0) : `stage ${panel.stages[rank].join(', ')}`, 0, top + 24);
+    pen.fillText(peakText(panel, rank), 0, top + 24);
     pen.textAlign = 'center';
   });
   pen.save();

@@ -13,7 +13,8 @@ std::string_view timeline_style() {
 .timeline text.label { fill: #1d2733; font-size: 10.5px; text-anchor: middle; }
 .timeline .break { stroke: var(--quiet); stroke-dasharray: 3 3; }
 .kind-F { fill: #9ec9ec; background: #9ec9ec; }
-.kind-B, .kind-I { fill: #f4bd86; background: #f4bd86; }
+.kind-B { fill: #f4bd86; background: #f4bd86; }
+.kind-I { fill: #f0d77b; background: #f0d77b; }
 .kind-W { fill: #bfdba0; background: #bfdba0; }
 .kind-R { fill: #cdc3ec; background: #cdc3ec; }
 .kind-O { fill: #e3cfc0; background: #e3cfc0; }
