@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
@@ -18,13 +19,7 @@ namespace {
 void check_costs(const LayerProfile& profile, const std::vector<int>& balance,
                  const StageCostOptions& options) {
   plan::check(profile);
-  const long layers = std::accumulate(balance.begin(), balance.end(), 0L);
-  const bool empty = std::any_of(balance.begin(), balance.end(), [](int n) { return n < 1; });
-  if (empty || layers != static_cast<long>(profile.layers.size()))
-    throw UsageError(
-        text("balance [", join(balance, ", "), "] does not cut ", profile.layers.size(), " layers"),
-        {.hint = "Each entry is the number of layers of a stage, at least 1; the sum is the number "
-                 "of layers."});
+  check_cut(balance, profile.layers.size());
   if (!options.units.empty() && options.units.size() != profile.layers.size())
     throw UsageError(text("options of stage costs have the units' memory of ", options.units.size(),
                           " layers; the profile has ", profile.layers.size()));
@@ -555,6 +550,16 @@ std::vector<simulate::TieCost> ties_of_cut(const LayerProfile& profile,
 }
 
 }  // namespace
+
+void check_cut(const std::vector<int>& balance, std::size_t layers) {
+  const long cut = std::accumulate(balance.begin(), balance.end(), 0L);
+  const bool empty = std::any_of(balance.begin(), balance.end(), [](int n) { return n < 1; });
+  if (!empty && cut == static_cast<long>(layers)) return;
+  throw UsageError(text("balance [", join(balance, ", "), "] does not cut ",
+                        counted(static_cast<std::int64_t>(layers), "layer")),
+                   {.hint = "Each entry is the number of layers of a stage, at least 1; the sum is "
+                            "the number of layers."});
+}
 
 CutCosts costs_of_cut(const LayerProfile& profile, const std::vector<int>& balance,
                       const StageCostOptions& options) {

@@ -38,6 +38,9 @@ struct CutCosts {
   std::vector<schedule::Route> routes;
 };
 
+// Throws UsageError for an entry < 1, and for a sum other than the number of layers.
+void check_cut(const std::vector<int>& balance, std::size_t layers);
+
 // The first stage has balance[0] layers, the next balance[1], and so on. A stage's times are sums
 // over its layers; recomputation takes as long as forward, and I and W each take half of the
 // backward unless the profile has them. Bytes of parameters, gradients, copies of tied parameters,

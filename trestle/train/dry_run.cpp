@@ -98,6 +98,9 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const TrainHooks& hooks) {
   const bool runs_on_cpu = !devices[0].torch.is_cuda();
   const LayersOnPaper layers(asked, hooks, device, runs_on_cpu ? hooks.progress : nullptr);
   recipe::Recipe recipe = layers.recipe();
+  if (!recipe.pipeline.balance.empty())
+    plan::check_cut({recipe.pipeline.balance.begin(), recipe.pipeline.balance.end()},
+                    layers.model().size());
   if (searches_schedule(recipe)) {
     const ChosenSchedule chosen =
         choose_schedule(recipe, layers.costs(recipe_to_search(recipe), devices), {}, user_parts);

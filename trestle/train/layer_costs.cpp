@@ -312,6 +312,7 @@ static void share_copies(const recipe::Recipe& recipe, simulate::Costs* costs) {
 
 plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
                             const std::vector<int>& balance, const UserParts& user_parts) {
+  plan::check_cut(balance, costs.profile.layers.size());
   const bool whole = loss_of(recipe, user_parts).kind == nn::Loss::Kind::WholeBatch;
   // Replicas gather the outputs of all, and each computes such a loss over the whole batch.
   const auto loss_over = costs.sizes.micro_batches * static_cast<int>(recipe.mesh.parts());

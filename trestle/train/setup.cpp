@@ -239,10 +239,12 @@ void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char
   const std::size_t stages = recipe.pipeline.balance.size();
   const auto table = table_of(recipe);
   if (table && devices > 1 && devices != static_cast<std::size_t>(table->rank_count()))
-    throw UsageError(text(recipe.pipeline.schedule, " is a table of ",
-                          counted(table->rank_count(), "rank"), ", and ",
-                          counted(static_cast<std::int64_t>(devices), what),
-                          plural(static_cast<std::int64_t>(devices), " is", " are"), " given"));
+    throw UsageError(
+        text(recipe.pipeline.schedule, " is a table of ", counted(table->rank_count(), "rank"),
+             ", and ", counted(static_cast<std::int64_t>(devices), what),
+             plural(static_cast<std::int64_t>(devices), " is", " are"), " given"),
+        {.hint = "Give one device or rank for each rank of the table, or name another "
+                 "schedule: --schedule auto searches one. A run keeps its table."});
   if (stages == 0 || searches_schedule(recipe)) return;
   if (devices == 1 || table) return (void)ranks_of_stages(recipe, stages);
   const int each = stages_per_rank(recipe);
@@ -264,8 +266,9 @@ void check_schedule_sizes(const recipe::Recipe& recipe, std::size_t places) {
                         micro_batches_of(recipe));
   const auto table = table_of(recipe);
   if (!table || table->micro_batches == micro_batches_of(recipe)) return;
-  throw UsageError(text(recipe.pipeline.schedule, " is a table of ", table->micro_batches,
-                        " micro-batches, and a batch has ", micro_batches_of(recipe)),
+  throw UsageError(text(recipe.pipeline.schedule, " is a table of ",
+                        counted(table->micro_batches, "micro-batch", "micro-batches"),
+                        ", and a batch has ", micro_batches_of(recipe)),
                    {.hint = text("Set micro_batches = ", table->micro_batches,
                                  " in [pipeline], or make another table.")});
 }
@@ -288,7 +291,9 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
   options.optimizer.make = std::move(parts.optimizer);
   if (options.optimizer.make) options.optimizer.clip_grad_norm = recipe.optimizer.clip_grad_norm;
   options.devices = devices;
-  options.balance.assign(recipe.pipeline.balance.begin(), recipe.pipeline.balance.end());
+  options.balance = std::move(parts.balance);
+  if (!recipe.pipeline.balance.empty())
+    options.balance.assign(recipe.pipeline.balance.begin(), recipe.pipeline.balance.end());
   options.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
   options.plan.split_size = static_cast<int>(recipe.pipeline.split_size);
   options.plan.table = table_of(recipe);

@@ -19,6 +19,7 @@
 #include "trestle/train/run_folder/run_end.h"
 #include "trestle/train/run_folder/run_folder.h"
 #include "trestle/train/run_folder/run_log.h"
+#include "trestle/train/run_folder/saved_cut.h"
 #include "trestle/train/run_ranks.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/training_run.h"
@@ -54,6 +55,8 @@ Changed changed(const recipe::Recipe& before,
   for (const auto& [name, value] : changes) recipe::set_field(after, name, value);
   for (const recipe::Field& field : recipe::recipe_fields()) {
     if (field.get(after) == field.get(before)) continue;
+    const bool follows = field.name() == "pipeline.table";  // the schedule, which has a note
+    if (follows && after.pipeline.schedule != before.pipeline.schedule) continue;
     if (field.on_resume != OnResume::MustBeEqual) {
       result.notes.push_back(text(
           "changed   ", field.name(), " = ", recipe::to_toml(field.get(after)), ", was ",
@@ -188,6 +191,10 @@ TrainResult resume_run(const std::filesystem::path& run_folder,
       log.open(folder.log(),
                text("resumed   ", utc_now(), ", after ", counted(stands.step, "step")));
       for (const std::string& note : notes) log.note(note);
+      const std::vector<int> saved = saved_cut(stands.numbers);
+      if (!saved.empty() && saved != run.cut())
+        log.note(text("changed   the cut is [", join(run.cut(), ", "), "], was [",
+                      join(saved, ", "), "]: results may differ in their last bits"));
       write_file(folder.recipe(), to_toml(run.recipe()));  // with the table that it runs
     }
     return run_logged(run, log);

@@ -22,6 +22,7 @@
 #include "trestle/train/run_folder/metric_direction.h"
 #include "trestle/train/run_folder/run_end.h"
 #include "trestle/train/run_folder/run_paths.h"
+#include "trestle/train/run_folder/saved_cut.h"
 #include "trestle/view/chrome_trace.h"
 #include "trestle/view/labels.h"
 #include "trestle/view/svg.h"
@@ -436,6 +437,7 @@ void TrainingRun::save() {
                     {"loss_weight", epoch_.loss_weight},
                     {"group_loss", epoch_.step_loss},
                     {"epoch_seconds", epoch_.batches == 0 ? 0 : epoch_seconds()}};
+  save_cut(setup_.plan.balance, state_.numbers);
   updater_.save(state_.numbers);
   early_stop_.save(state_.numbers);
   // The last batch of an epoch may have fewer examples.

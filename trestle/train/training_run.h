@@ -33,6 +33,7 @@ class TrainingRun {
 
   // As given, with the paths of the data that were found.
   const recipe::Recipe& recipe() const { return setup_.recipe; }
+  const std::vector<int>& cut() const { return setup_.plan.balance; }
   void begin(const RunFolder& folder);    // from the start
   void restore(const RunFolder& folder);  // from the folder's checkpoint
   TrainResult run();

@@ -5,8 +5,10 @@
 #include <iostream>
 #include <utility>
 
+#include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/deepspeed/options.h"
 #include "trestle/parallel/tensor_stages.h"
+#include "trestle/plan/stage_costs.h"
 #include "trestle/train/chosen_schedule.h"
 #include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/initial_weights.h"
@@ -15,6 +17,7 @@
 #include "trestle/train/message_times.h"
 #include "trestle/train/rank_agreement.h"
 #include "trestle/train/run_folder/run_paths.h"
+#include "trestle/train/run_folder/saved_cut.h"
 #include "trestle/train/schedule_search.h"
 #include "trestle/train/slow_precision.h"
 #include "trestle/train/validator.h"
@@ -76,9 +79,12 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
   if (over_replicas())
     replicas = std::make_shared<parallel::StageReplicas>(ranks.replica_groups(), shard_options(),
                                                          stage_units_of(recipe.mesh));
+  if (resumed != nullptr) take_saved_cut(*resumed);
   // With a given balance all mistakes in [pipeline] are found before any data is read or
   // synthesized.
-  if (!recipe.pipeline.balance.empty() && !searches_schedule(recipe))
+  if (searches_schedule(recipe) && !recipe.pipeline.balance.empty())
+    plan::check_cut({recipe.pipeline.balance.begin(), recipe.pipeline.balance.end()}, model.size());
+  if ((!recipe.pipeline.balance.empty() && !searches_schedule(recipe)) || !saved_cut_.empty())
     pipeline = cut_pipeline(model, {});
   ranks.first_then_others([&] { open_data(hooks, resumed); });
   const bool cuts_for_search = searches_schedule(recipe) && recipe.pipeline.balance.empty();
@@ -100,6 +106,7 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
   if (is_transformer(recipe)) sample.emplace(recipe, ranks);
   plan = make_plan(recipe, *pipeline, model, devices, task, prediction, hooks.user_parts);
   if (cuts_for_search) plan.balance_from = "measured";
+  if (!saved_cut_.empty()) plan.balance_from = "resumed";
   add_ranks(all_devices, *pipeline, ranks, &plan);
 }
 
@@ -184,7 +191,8 @@ std::unique_ptr<Pipeline> TrainingSetup::cut_pipeline(const nn::Layers& model,
                                                       const nn::Values& sample) const {
   return make_pipeline(
       recipe, model, devices,
-      {.sample = sample,
+      {.balance = saved_cut_,
+       .sample = sample,
        .group = ranks.pipeline_group(),
        .replicas = {.group = replicas ? ranks.replica_groups().all : comm::Group(),
                     .hooks = replicas},
@@ -193,6 +201,14 @@ std::unique_ptr<Pipeline> TrainingSetup::cut_pipeline(const nn::Layers& model,
        .optimizer = [factory = optimizer_factory](int stage, const NamedTensors& parameters) {
          return factory->make(stage, parameters);
        }});
+}
+
+void TrainingSetup::take_saved_cut(const RunFolder& resumed) {
+  if (!recipe.pipeline.balance.empty() || searches_schedule(recipe)) return;
+  if (recipe.devices.use != recipe_of(resumed).devices.use) return;  // other budgets
+  const std::vector<int> saved = saved_cut(checkpoint::read_train_state(resumed.last()).numbers);
+  const auto places = static_cast<std::size_t>(ranks.pipeline_ranks());
+  if (saved.size() == stage_count(recipe, places > 1 ? places : devices.size())) saved_cut_ = saved;
 }
 
 void TrainingSetup::make_pipeline_if_missing(const nn::Layers& model,

@@ -56,6 +56,8 @@ struct TrainingSetup {
 
  private:
   void find_last_stage();  // for the ranks, which ask whether they hold it
+  // The cut that the run was saved with, if it is for these devices and the recipe has none.
+  void take_saved_cut(const RunFolder& resumed);
   std::unique_ptr<Pipeline> cut_pipeline(const nn::Layers& model, const nn::Values& sample) const;
   void open_data(const TrainHooks& hooks, const RunFolder* resumed);
   // Takes the schedule of "auto" into the recipe. All ranks call it; the first one searches.
@@ -65,6 +67,8 @@ struct TrainingSetup {
   ShardOptions shard_options() const;
   void split_layers();
   void shard_parameters();
+
+  std::vector<int> saved_cut_;
 };
 
 }  // namespace trestle::train

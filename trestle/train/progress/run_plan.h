@@ -29,7 +29,7 @@ struct RunPlan {
   std::int64_t parameters = 0;
   std::int64_t frozen_parameters = 0;  // of these, those that the run does not train
   std::vector<int> balance;
-  std::string balance_from;  // "given" or "measured"
+  std::string balance_from;  // "given", "measured" or "resumed"
   std::vector<Stage> stages;
   std::string suggestion;  // what would make the run fit; empty where it is expected to
   std::string schedule;
