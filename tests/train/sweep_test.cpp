@@ -278,10 +278,10 @@ TEST(SweepFiles, CsvAndJsonHaveSameContent) {
   const std::string csv = to_csv(result);
   EXPECT_THAT(csv,
               ::testing::StartsWith("recipe,pipeline.split_size,pipeline.schedule,micro_batches,"
-                                    "runs,seconds,fastest,slowest,predicted,optimizer,error\n"
-                                    "net,1,gpipe,0,3,2,1.9,2.2,1.8,0,\n"));
+                                    "runs,seconds,fastest,slowest,predicted,optimizer,error,"
+                                    "schedule\nnet,1,gpipe,0,3,2,1.9,2.2,1.8,0,,\n"));
   EXPECT_THAT(csv,
-              HasSubstr("net,2,1f1b,,0,,,,,,\"virtual:0 is out of memory, \"\"really\"\"\"\n"));
+              HasSubstr("net,2,1f1b,,0,,,,,,\"virtual:0 is out of memory, \"\"really\"\"\",\n"));
   const auto json = nlohmann::json::parse(to_json(result));
   ASSERT_EQ(json["points"].size(), 6u);
   EXPECT_EQ(json["points"][0]["seconds"], 2);

@@ -305,6 +305,9 @@ int measure_on_rank(TrainRequest request, int steps, const World* world,
   std::cout << "measured  " << format_duration(times.step_seconds()) << " per step, the median of "
             << steps << ", of which the update takes " << format_duration(times.optimizer_seconds)
             << "\n";
+  if (request.recipe.pipeline.schedule == "auto")
+    std::cout << "          schedule " << times.schedule << " · balance ["
+              << join(times.balance, ", ") << "]\n";
   for (const train::DevicePeak& peak : times.peaks)
     std::cout << "          " << peak.device << " · peak " << format_bytes(peak.measured) << "\n";
   std::cout << std::flush;

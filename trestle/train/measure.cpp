@@ -39,6 +39,7 @@ StepTimes measure(TrainingSetup& setup, const MeasureOptions& options) {
   times.predicted_seconds = setup.plan.predicted_seconds;
   times.predicted_idle = setup.plan.predicted_idle;
   times.micro_batches = setup.plan.micro_batches;
+  times.schedule = setup.plan.schedule;
   times.balance = setup.plan.balance;
   times.devices = setup.plan.devices;
   // One batch, loaded before the clock runs: the loader's threads would take cores from the steps.

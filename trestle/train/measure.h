@@ -30,6 +30,7 @@ struct StepTimes {
   double predicted_seconds = 0;  // of `seconds`, by the simulator; 0 = predict is off
   double predicted_idle = 0;     // share of the makespan
   int micro_batches = 1;
+  std::string schedule;  // its name; of a recipe with "auto" what the search took
   std::vector<int> balance;
   std::string devices;            // "2 virtual devices on 2 cores"
   std::vector<DevicePeak> peaks;  // empty for devices without meters

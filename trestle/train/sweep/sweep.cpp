@@ -35,6 +35,7 @@ void add_run(SweepRow& row, const StepTimes& times) {
   if (times.predicted_seconds > 0) row.predicted.push_back(times.predicted_seconds);
   row.optimizer_seconds = times.optimizer_seconds;
   row.micro_batches = times.micro_batches;
+  row.schedule = times.schedule;
   row.devices = times.devices;
   row.error.clear();
 }

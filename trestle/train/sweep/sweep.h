@@ -44,6 +44,7 @@ struct SweepRow {
   std::vector<double> predicted;  // by the simulator, in each run; empty = not set
   double optimizer_seconds = 0;   // of the update at the end of a step, the median
   int micro_batches = 0;          // 0 before the first run
+  std::string schedule;           // its name; of "auto" what the latest run's search took
   std::string devices;
   std::string error;  // why the last attempt failed
 

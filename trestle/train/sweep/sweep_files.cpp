@@ -65,7 +65,7 @@ std::string to_csv(const SweepResult& result) {
   std::vector<std::string> cells = {"recipe"};
   for (const SweepAxis& axis : result.axes) cells.push_back(axis.key);
   for (const char* name : {"micro_batches", "runs", "seconds", "fastest", "slowest", "predicted",
-                           "optimizer", "error"})
+                           "optimizer", "error", "schedule"})
     cells.emplace_back(name);
   std::string file = join(cells, ",") + "\n";
   for (const SweepRow& row : result.rows) {
@@ -80,6 +80,7 @@ std::string to_csv(const SweepResult& result) {
     cells.push_back(csv_number(!row.predicted.empty(), row.predicted_seconds()));
     cells.push_back(csv_number(there, row.optimizer_seconds));
     cells.push_back(csv_cell(row.error));
+    cells.push_back(csv_cell(row.schedule));
     file += join(cells, ",") + "\n";
   }
   return file;
@@ -98,6 +99,7 @@ std::string to_json(const SweepResult& result) {
       point["slowest"] = row.slowest();
       point["optimizer"] = row.optimizer_seconds;
       point["micro_batches"] = row.micro_batches;
+      point["schedule"] = row.schedule;
       point["devices"] = row.devices;
     }
     if (!row.predicted.empty()) point["predicted"] = row.predicted_seconds();

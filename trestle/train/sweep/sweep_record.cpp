@@ -59,6 +59,7 @@ json to_json(const StepTimes& times) {
           {"predicted_seconds", times.predicted_seconds},
           {"predicted_idle", times.predicted_idle},
           {"micro_batches", times.micro_batches},
+          {"schedule", times.schedule},
           {"balance", times.balance},
           {"devices", times.devices},
           {"peaks", peaks}};
@@ -74,6 +75,7 @@ StepTimes from_json(const json& from) {
   times.predicted_seconds = duration(from, "predicted_seconds");
   times.predicted_idle = duration(from, "predicted_idle");
   times.micro_batches = static_cast<int>(duration(from, "micro_batches"));
+  if (from.contains("schedule")) times.schedule = word(from, "schedule");  // older files have none
   times.balance = list<int>(from, "balance");
   times.devices = word(from, "devices");
   const auto peaks = from.find("peaks");
