@@ -228,6 +228,22 @@ TEST_F(Files, NamesMissingFilesAndFolders) {
   EXPECT_EQ(count(), 0u);
 }
 
+// Root may read every file, so the test reads as another user.
+TEST_F(Files, HintsOfReadingAreAboutReading) {
+  const auto closed = folder_ / "closed";
+  write_file(closed, "a");
+  std::filesystem::permissions(closed, std::filesystem::perms::none);
+  constexpr uid_t unprivileged = 65'534;
+  const uid_t self = geteuid();
+  if (self == 0) {
+    ASSERT_EQ(seteuid(unprivileged), 0);
+  }
+  const std::string message = message_of<FileError>([&] { read_file(closed); });
+  ASSERT_EQ(seteuid(self), 0);
+  EXPECT_THAT(message, AllOf(HasSubstr("Permission denied"), HasSubstr("whether it may be read"),
+                             testing::Not(HasSubstr("written"))));
+}
+
 TEST_F(Files, ErrorsHaveTheirPathOnce) {
   const std::filesystem::path none = folder_ / "none" / "x";
   for (const std::string& message : {message_of<FileError>([&] { read_file(none); }),

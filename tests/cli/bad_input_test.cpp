@@ -341,7 +341,7 @@ TEST_F(BadInput, RefusesInvalidViewAndPredict) {
   expect(run({"view", "--csv", "swapped.csv"}), 2,
          {"swapped.csv:1: column 1: 0B0 comes before 0F0", ">0B0<"});
   write_file(folder_ / "bad.csv", "0F0,zzz\n");
-  expect(run({"view", "--csv", "bad.csv"}), 1, {"bad.csv:1: column 2: ", "zzz"});
+  expect(run({"view", "--csv", "bad.csv"}), 2, {"bad.csv:1: column 2: ", "zzz"});
   expect(run({"predict", "runs/none", "--images", "cars/train_hq", "--out", "m"}), 2,
          {"no such run folder"});
   expect(run({"predict", "small.toml", "--images", "cars/train_hq", "--out", "m"}), 2,

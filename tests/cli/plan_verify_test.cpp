@@ -120,6 +120,9 @@ TEST_F(PlanLauncher, StartsTheRanksOfAPlan) {
 TEST_F(PlanLauncher, LeavesAPlanInOneProcessAlone) {
   const Json plan = verified({"--keep", "pipeline=2", "--launcher", launcher});
   EXPECT_EQ(plan["measured_peaks"].size(), 2U);
+  const Finished said = run({"plan", "toy.toml", "--verify", "1", "--rounds", "1", "--steps", "1",
+                             "--keep", "pipeline=2", "--launcher", launcher});
+  EXPECT_THAT(said.out, HasSubstr("plan 1 runs in one process, without the launcher"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "started.txt"));
 }
 

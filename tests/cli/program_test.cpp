@@ -97,9 +97,27 @@ TEST_F(Program, HelpFitsTerminalAndListsRareFlagsOnRequest) {
   EXPECT_THAT(usual.out, ::testing::AllOf(HasSubstr("--epochs"), HasSubstr("--lr"),
                                           ::testing::Not(HasSubstr("--one-cycle-rise")),
                                           HasSubstr("trestle train --help-all")));
-  setenv("COLUMNS", "50", 1);
-  EXPECT_LE(widest_line(run({"balance", "--help"}).out), 50);
-  unsetenv("COLUMNS");
+  for (const int columns : {40, 50}) {
+    setenv("COLUMNS", text(columns).c_str(), 1);
+    for (const char* verb : {"balance", "schedules"})
+      EXPECT_LE(widest_line(run({verb, "--help"}).out), columns) << verb;
+    unsetenv("COLUMNS");
+  }
+}
+
+// A break in the source of a footer is none on the terminal.
+TEST_F(Program, SentencesOfHelpAreWrappedOnce) {
+  for (const char* verb : {"schedules", "evaluate", "export"}) {
+    const std::string help = run({verb, "--help"}).out;
+    const std::vector<std::string> lines = split(help.substr(help.find("\nExamples:")), '\n');
+    for (std::size_t i = 0; i + 1 < lines.size(); ++i) {
+      const std::string& line = lines[i];
+      if (line.empty() || line.starts_with(' ') || line.ends_with('.') || line.ends_with(':'))
+        continue;
+      const std::string next_word = lines[i + 1].substr(0, lines[i + 1].find(' '));
+      EXPECT_GT(columns_of(line) + 1 + columns_of(next_word), 80) << verb << ": " << line;
+    }
+  }
 }
 
 TEST_F(Program, TablesFitTerminal) {

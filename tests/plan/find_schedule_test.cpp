@@ -154,7 +154,7 @@ TEST(FindSchedule, KeepsTheMemoryOfEachRank) {
 
 TEST(FindSchedule, RefusesASearchOfMinutes) {
   EXPECT_THAT(support::message_of<UsageError>([] { find_schedule(question_of({}, 1000, 1000)); }),
-              HasSubstr("1000 ranks and 1000 micro-batches would take minutes"));
+              HasSubstr("1,000 ranks and 1,000 micro-batches would take minutes"));
 }
 
 TEST(FindSchedule, HasAllForwardsFirstForALossOfTheWholeBatch) {
@@ -178,6 +178,22 @@ TEST(FindSchedule, SaysWhySchedulesAreLeftOut) {
   EXPECT_TRUE(found);
   EXPECT_THAT(support::message_of<UsageError>([] { find_schedule(question_of({}, 0, 2)); }),
               HasSubstr("at least 1"));
+}
+
+// The reasons are printed behind "left out NAME: ", each on one line.
+TEST(FindSchedule, LeavesOutWhatTheQuestionDoesNotTry) {
+  ScheduleQuestion question = question_of({}, 4, 1);
+  question.stages_per_rank = {1};
+  const ScheduleAnswer answer = find_schedule(question);
+  const auto reason = [&](const std::string& left_out) {
+    for (const auto& [name, why] : answer.refused)
+      if (name == left_out) return why;
+    return std::string("not left out");
+  };
+  for (const char* name : {"interleaved_1f1b", "interleaved_zero_bubble", "looped_bfs"})
+    EXPECT_EQ(reason(name), "it takes several stages on each rank, and only 1 is tried") << name;
+  EXPECT_EQ(reason("dualpipev"),
+            "schedule 'dualpipev' cannot have 1 micro-batch for 8 stages. Give at least 8.");
 }
 
 // A model of five layers has no two stages for each of three ranks.

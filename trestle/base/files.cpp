@@ -22,12 +22,16 @@
 namespace trestle {
 namespace {
 
-[[noreturn]] void fail(std::string_view doing, const std::filesystem::path& path, int reason) {
+enum class Access { Read, Write };
+
+[[noreturn]] void fail(std::string_view doing, const std::filesystem::path& path, int reason,
+                       Access access = Access::Write) {
   std::string hint;
   if (reason == ENOSPC || reason == EDQUOT) hint = "Free some space, or choose another folder.";
   if (reason == EFBIG) hint = "The file is larger than this process may write (see ulimit -f).";
   if (reason == EACCES || reason == EPERM || reason == EROFS) {
-    hint = "Check who owns the folder and whether it may be written.";
+    hint = access == Access::Read ? "Check who owns the file and whether it may be read."
+                                  : "Check who owns the folder and whether it may be written.";
   }
   if (reason == ENOENT) hint = "Check the path: the file or its folder does not exist.";
   throw FileError(text("cannot ", doing, " it: ", std::generic_category().message(reason)),
@@ -228,9 +232,9 @@ void refuse_device(int descriptor, const struct stat& status, const std::filesys
 
 std::string read_whole(const std::filesystem::path& path, const ReadLimits& limits) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.number() < 0) fail("open", path, errno);
+  if (file.number() < 0) fail("open", path, errno, Access::Read);
   struct stat status = {};
-  if (::fstat(file.number(), &status) != 0) fail("read", path, errno);
+  if (::fstat(file.number(), &status) != 0) fail("read", path, errno, Access::Read);
   refuse_device(file.number(), status, path);
   const bool has_size = S_ISREG(status.st_mode);
   const Bytes most = has_size ? limits.most_of_file : limits.most_of_pipe;
@@ -244,7 +248,7 @@ std::string read_whole(const std::filesystem::path& path, const ReadLimits& limi
   while (true) {
     const ssize_t count = ::read(file.number(), buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("read", path, errno);
+    if (count < 0) fail("read", path, errno, Access::Read);
     if (count == 0) return content;
     content.append(buffer.data(), static_cast<std::size_t>(count));
     if (most > 0 && static_cast<Bytes>(content.size()) > most)

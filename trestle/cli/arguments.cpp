@@ -49,9 +49,32 @@ void refuse_checkpoint_of_file(const Verb& verb, const fs::path& weights) {
     refuse_without_effect(verb, {"--checkpoint"}, "with " + weights.string());
 }
 
+namespace {
+
+// A pipe that has a name. To open it waits for a writer. The shell's own pipes, /dev/stdin and
+// <(...), have one.
+bool is_named_pipe(const fs::path& path) {
+  const std::string folder = fs::absolute(path).lexically_normal().parent_path().string();
+  return fs::is_fifo(path) && folder != "/dev" && !folder.starts_with("/dev/") &&
+         !folder.starts_with("/proc/");
+}
+
+}  // namespace
+
 void need_file(const fs::path& path, const std::string& flag) {
-  if (!fs::exists(path) || fs::is_directory(path))
-    throw UsageError(text(flag, ": there is no file '", path.string(), "'"));
+  if (!fs::exists(path)) throw UsageError(text(flag, ": there is no file '", path.string(), "'"));
+  if (fs::is_directory(path))
+    throw UsageError(text(flag, ": '", path.string(), "' is a folder, not a file"));
+  if (is_named_pipe(path))
+    throw UsageError(text(flag, ": '", path.string(), "' is a named pipe, not a file"),
+                     {.hint = "Give a file, or pipe the content into /dev/stdin."});
+}
+
+void need_ending(const fs::path& file, const std::string& ending, const std::string& flag) {
+  if (file.empty() || file.extension() == ending) return;
+  throw UsageError(
+      text(flag, " ", file.string(), ": the file's name must end in ", ending),
+      {.hint = text("Write ", flag, " ", fs::path(file).replace_extension(ending).string())});
 }
 
 void need_folder(const fs::path& path, const std::string& flag) {

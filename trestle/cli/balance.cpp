@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <map>
@@ -264,14 +263,8 @@ train::LayerCosts costs_of(const recipe::Recipe& recipe, const BalanceArguments&
 
 // The files that are written must have the right endings and existing folders.
 void check_balance_files(const BalanceArguments& arguments) {
-  namespace fs = std::filesystem;
-  const auto ends_in = [](const std::string& file, const char* ending, const char* flag) {
-    if (!file.empty() && fs::path(file).extension() != ending)
-      throw UsageError(text(flag, " ", file, ": the file's name must end in ", ending),
-                       {.hint = text("Write ", flag, " ", fs::path(file).stem().string(), ending)});
-  };
-  ends_in(arguments.svg, ".svg", "--svg");
-  ends_in(arguments.save, ".json", "--save");
+  need_ending(arguments.svg, ".svg", "--svg");
+  need_ending(arguments.save, ".json", "--save");
   for (const auto& [file, flag] : {std::pair(arguments.svg, "--svg"), {arguments.save, "--save"}}) {
     if (file.empty()) continue;
     need_folder_for(file, flag);

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "trestle/base/counted.h"
 #include "trestle/base/terminal.h"
@@ -135,30 +136,57 @@ class Help {
     for (const CLI::App* verb : all) entry(verb->get_name(), verb->get_description());
   }
 
-  // An example is broken before a flag, with a backslash, so that it can be copied.
+  // An example is broken before a flag, or else before another word, with a backslash, so that it
+  // can be copied.
   std::string example(const std::string& line) const {
-    if (columns_of(line) <= columns_) return line;
     std::string out, rest = line;
-    int room = columns_;
-    while (columns_of(rest) > room) {
-      std::size_t at = rest.rfind(" --", static_cast<std::size_t>(room - 2));
-      if (at == std::string::npos || rest.find_first_not_of(' ') > at) break;
+    while (columns_of(rest) > columns_) {
+      const std::size_t at = place_to_break(rest, static_cast<std::size_t>(columns_ - 2));
+      if (at == std::string::npos) break;
       out += rest.substr(0, at) + " \\\n";
       rest = "      " + rest.substr(at + 1);
     }
     return out + rest;
   }
 
+  // The blank before the last flag that leaves at most `most` bytes before it, before the last such
+  // word, or before the second word. Quoted words are not broken.
+  static std::size_t place_to_break(const std::string& line, std::size_t most) {
+    std::size_t flag = std::string::npos, word = std::string::npos;
+    char quote = '\0';
+    for (std::size_t i = line.find_first_not_of(' '); i < line.size(); ++i) {
+      const char letter = line[i];
+      if (quote != '\0') {
+        if (letter == quote) quote = '\0';
+      } else if (letter == '"' || letter == '\'') {
+        quote = letter;
+      } else if (letter == ' ') {
+        if (i > most && word != std::string::npos) break;
+        word = i;
+        if (i <= most && line.compare(i, 3, " --") == 0) flag = i;
+      }
+    }
+    return flag != std::string::npos ? flag : word;
+  }
+
+  // The footer's source has breaks within its sentences. They are wrapped for these columns.
   void footer() {
     const std::string words = app_.get_footer();
     if (words.empty()) return;
     out_ += "\n";
+    std::string open;  // the begin of a sentence
     for (const std::string& line : split(trim(words), '\n')) {
-      if (line.starts_with("  "))
+      const bool is_example = line.starts_with("  ");
+      if (!open.empty() && (is_example || line.empty())) paragraph(std::exchange(open, ""));
+      if (is_example) {
         out_ += example(line) + "\n";
-      else
-        paragraph(line);
+        continue;
+      }
+      open += (open.empty() ? "" : " ") + line;
+      if (line.empty() || line.ends_with('.') || line.ends_with(':'))
+        paragraph(std::exchange(open, ""));
     }
+    if (!open.empty()) paragraph(open);
   }
 
   const CLI::App& app_;

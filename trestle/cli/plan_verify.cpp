@@ -120,6 +120,13 @@ void save_residuals(const std::string& file, const plan::Verification& verificat
             << "take it: trestle plan RECIPE --residuals " << shell_word(file) << "\n";
 }
 
+// One process runs all stages of a pipeline without a mesh.
+void note_plans_without_launcher(const std::vector<RunnablePlan>& plans) {
+  for (std::size_t i = 0; i < plans.size(); ++i)
+    if (plans[i].ranks.empty())
+      std::cout << "plan " << i + 1 << " runs in one process, without the launcher\n";
+}
+
 }  // namespace
 
 std::string run_words(const std::string& file, const std::string& ranks) {
@@ -132,6 +139,7 @@ void check_residuals_to_save(const VerifyArguments& arguments, const plan::Resid
 
 int verify_and_print(const std::vector<RunnablePlan>& plans, const VerifyArguments& arguments,
                      const plan::Machine& machine, const plan::Residual& here, bool json) {
+  if (!arguments.launcher.empty() && !json) note_plans_without_launcher(plans);
   std::cout << std::flush;
   const RecipeFolder folder;
   std::vector<std::vector<std::string>> commands;

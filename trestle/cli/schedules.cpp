@@ -86,6 +86,17 @@ std::vector<double> parse_times(const std::string& words) {
 
 Bytes bytes_of(const std::string& words) { return words.empty() ? 0 : parse_bytes(words); }
 
+// --memory; 0 = it was not given.
+Bytes memory_of(const SchedulesArguments& arguments) {
+  const Bytes memory = bytes_of(arguments.memory);
+  if (!arguments.memory.empty() && memory < 1)
+    throw UsageError(text("--memory ", arguments.memory, ": a rank needs at least one byte"),
+                     {.hint = arguments.recipe.empty()
+                                  ? "Leave it out for no limit."
+                                  : "Leave it out for the budgets of the recipe's devices."});
+  return memory;
+}
+
 // Stages of equal cost: those of a rank share its layers.
 plan::ScheduleQuestion question_of(const SchedulesArguments& arguments) {
   const std::vector<double> times = parse_times(arguments.costs);
@@ -95,7 +106,7 @@ plan::ScheduleQuestion question_of(const SchedulesArguments& arguments) {
       .ranks = arguments.ranks,
       .micro_batches = arguments.micro_batches,
       .stages_per_rank = parse_stages_per_rank(arguments.stages_per_rank),
-      .memory = bytes_of(arguments.memory)};
+      .memory = memory_of(arguments)};
   question.stages =
       [=](const std::vector<int>& rank_of_stage) -> std::optional<plan::PlacedStages> {
     const double part =
@@ -137,7 +148,7 @@ plan::ScheduleAnswer answer_of_recipe(const SchedulesArguments& arguments, const
       train::measure_layers(recipe, *progress, options.models, parts, SplitBackwards::Measure);
   return train::find_schedule(recipe, costs,
                               {.stages_per_rank = parse_stages_per_rank(arguments.stages_per_rank),
-                               .memory = bytes_of(arguments.memory)},
+                               .memory = memory_of(arguments)},
                               parts);
 }
 
@@ -153,7 +164,8 @@ std::string time_words(double seconds, bool measured) {
   return words;
 }
 
-void print_schedules(const plan::ScheduleAnswer& answer, bool measured, int columns) {
+// The table is as wide as its columns need.
+void print_schedules(const plan::ScheduleAnswer& answer, bool measured) {
   const bool bytes = has_bytes(answer);
   std::vector<std::vector<std::string>> rows = {
       {"schedule", "stages a rank", "step", "idle", "longest wait"}};
@@ -178,7 +190,7 @@ void print_schedules(const plan::ScheduleAnswer& answer, bool measured, int colu
       const std::string space(static_cast<std::size_t>(widths[i] - columns_of(row[i])), ' ');
       line += i == 0 ? row[i] + space : "  " + space + row[i];
     }
-    std::cout << folded(line, std::max(columns, columns_of(line)), 2) << "\n";
+    std::cout << line << "\n";
   }
 }
 
@@ -186,24 +198,23 @@ void print_answer(const SchedulesArguments& arguments, const plan::ScheduleAnswe
                   Bytes memory, const std::vector<std::string>& written) {
   const bool measured = !arguments.recipe.empty();
   const int columns = columns_for_text(STDOUT_FILENO);
-  const auto print = [&](const std::string& line) {
-    std::cout << folded(line, columns, 2) << "\n";
+  const auto print = [&](const std::string& sentence) {
+    std::cout << wrapped(sentence, columns, 2) << "\n";
   };
   const auto& any = answer.fixed.front();
-  print(text(counted(any.timeline.rank_count, "rank"), " · ",
-             counted(any.table.micro_batches, "micro-batch", "micro-batches"),
-             memory > 0 ? text(" · ", format_bytes(memory), " a rank") : "",
-             measured ? " · layers measured" : " · times assumed", ", steps simulated"));
-  print_schedules(answer, measured, columns);
+  std::cout << folded(
+                   text(counted(any.timeline.rank_count, "rank"), " · ",
+                        counted(any.table.micro_batches, "micro-batch", "micro-batches"),
+                        memory > 0 ? text(" · ", format_bytes(memory), " a rank") : "",
+                        measured ? " · layers measured" : " · times assumed", ", steps simulated"),
+                   columns, 2)
+            << "\n";
+  print_schedules(answer, measured);
   if (answer.best) {
     print(text("take ", answer.best->name,
                answer.best->made_from.empty() ? "" : ": " + answer.best->made_from, " (",
-               answer.simulated, " schedules simulated)"));
+               counted(answer.simulated, "schedule"), " simulated)"));
     for (const std::string& line : answer.trades()) print(line);
-  } else {
-    print(text("none fits: ", answer.fixed.front().name, " needs least, ",
-               format_bytes(answer.fixed.front().peak),
-               arguments.save_csv.empty() ? "" : "; no table was written"));
   }
   for (const auto& [name, reason] : answer.refused) print(text("left out ", name, ": ", reason));
   for (const std::string& file : written) std::cout << "wrote " << file << "\n";
@@ -250,8 +261,39 @@ std::vector<schedule::Timeline> panels_of(const plan::ScheduleAnswer& answer) {
   if (answer.best && answer.best->name == "auto") panels.push_back(answer.best->timeline);
   for (const auto& one : answer.fixed)
     if (one.fits && panels.size() < most) panels.push_back(one.timeline);
-  if (panels.empty()) panels.push_back(answer.fixed.front().timeline);
   return panels;
+}
+
+// Throws UsageError if no schedule fits.
+void need_best(const plan::ScheduleAnswer& answer) {
+  if (answer.best) return;
+  const plan::SimulatedSchedule& least = answer.fixed.front();
+  throw UsageError(
+      text("no schedule fits the memory of the ranks: ", least.name, " needs least, ",
+           format_bytes(least.peak), " on rank ", least.peak_rank),
+      {.hint = "Take smaller micro-batches, recompute, or use more ranks or more memory."});
+}
+
+// The files of an answer that has a best schedule.
+std::vector<std::string> write_files(const SchedulesArguments& arguments,
+                                     const plan::ScheduleAnswer& answer) {
+  std::vector<std::string> written;
+  if (!answer.best) return written;
+  if (!arguments.out.empty()) {
+    const std::string title =
+        text("The fastest schedules of ", counted(answer.best->timeline.rank_count, "rank"), ", ",
+             counted(answer.best->table.micro_batches, "micro-batch", "micro-batches"));
+    const auto panels = panels_of(answer);
+    write_file(arguments.out, std::filesystem::path(arguments.out).extension() == ".html"
+                                  ? view::schedule_page(panels, {.title = title})
+                                  : view::to_svg(panels, {.title = title}));
+    written.push_back(arguments.out);
+  }
+  if (!arguments.save_csv.empty()) {
+    write_file(arguments.save_csv, schedule::to_csv(answer.best->table));
+    written.push_back(arguments.save_csv);
+  }
+  return written;
 }
 
 void check_schedules(const Verb& verb, const SchedulesArguments& arguments) {
@@ -272,6 +314,8 @@ void check_schedules(const Verb& verb, const SchedulesArguments& arguments) {
     need_folder_for(file, flag);
     train::refuse_replacing({file}, arguments.overwrite, flag);
   }
+  need_ending(arguments.save_csv, ".csv", "--save-csv");
+  (void)memory_of(arguments);
   const std::filesystem::path ending = std::filesystem::path(arguments.out).extension();
   if (!arguments.out.empty() && ending != ".svg" && ending != ".html")
     throw UsageError(
@@ -284,26 +328,13 @@ int perform_schedules(const Verb& verb, const SchedulesArguments& arguments,
   const bool measured = !arguments.recipe.empty();
   const plan::ScheduleAnswer answer = measured ? answer_of_recipe(arguments, verb, options)
                                                : plan::find_schedule(question_of(arguments));
-  const Bytes memory = bytes_of(arguments.memory);
-  std::vector<std::string> written;
-  if (!arguments.out.empty()) {
-    const std::string title =
-        text("The fastest schedules of ", answer.fixed[0].timeline.rank_count, " ranks, ",
-             answer.fixed[0].table.micro_batches, " micro-batches");
-    const auto panels = panels_of(answer);
-    write_file(arguments.out, std::filesystem::path(arguments.out).extension() == ".html"
-                                  ? view::schedule_page(panels, {.title = title})
-                                  : view::to_svg(panels, {.title = title}));
-    written.push_back(arguments.out);
-  }
-  if (!arguments.save_csv.empty() && answer.best) {
-    write_file(arguments.save_csv, schedule::to_csv(answer.best->table));
-    written.push_back(arguments.save_csv);
-  }
+  const Bytes memory = memory_of(arguments);
+  const std::vector<std::string> written = write_files(arguments, answer);
   if (arguments.json)
     print_schedules_json(arguments, answer, memory, written);
   else
     print_answer(arguments, answer, memory, written);
+  need_best(answer);
   return 0;
 }
 
@@ -350,7 +381,8 @@ void add_schedules(Verb app, const RunOptions& options) {
       .type("TIME");
   verb.add("--out", arguments->out, "The picture of the fastest ones, on one axis (.svg or .html)")
       .type("FILE");
-  verb.add("--save-csv", arguments->save_csv, "Write the best schedule's table").type("FILE");
+  verb.add("--save-csv", arguments->save_csv, "Write the best schedule's table (.csv)")
+      .type("FILE");
   verb.add_switch("--json", arguments->json, "Print one JSON object instead of the table");
   add_overwrite_flag(verb, arguments->overwrite);
   verb.footer(

@@ -72,10 +72,15 @@ void add_adapter_option(Verb verb, std::filesystem::path& folder);
 void refuse_checkpoint_of_file(const Verb& verb, const std::filesystem::path& weights);
 
 // Throw UsageError if the file or folder does not exist, or the folder of a file that will be
-// written. `flag` is the flag with the path.
+// written. A named pipe is no file. `flag` is the flag with the path.
 void need_file(const std::filesystem::path& path, const std::string& flag);
 void need_folder(const std::filesystem::path& path, const std::string& flag);
 void need_folder_for(const std::filesystem::path& file, const std::string& flag);
+
+// Throws UsageError for the name of a file that will be written without this ending, such as
+// ".csv". An empty name is allowed.
+void need_ending(const std::filesystem::path& file, const std::string& ending,
+                 const std::string& flag);
 
 // Throws UsageError where two of these flags name one file. Each pair is a file, which may be
 // empty, and its flag.

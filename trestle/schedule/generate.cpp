@@ -39,8 +39,8 @@ void check_stages_per_rank(const generators::Generator& generator, const Generat
   const int below = options.stages / given * given;
   const bool has_above = below <= most_stages - given;
   throw UsageError(
-      text("schedule '", generator.name, "' cannot have ", options.stages, " stages, ", given,
-           " on each rank"),
+      text("schedule '", generator.name, "' cannot have ", counted(options.stages, "stage"), ", ",
+           given, " on each rank"),
       {.hint = text("Give ", below > 0 ? text(below) : "", below > 0 && has_above ? " or " : "",
                     has_above ? text(below + given) : "",
                     below > 0 || has_above ? " stages." : "fewer on each rank.")});

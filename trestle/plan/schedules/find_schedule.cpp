@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/plan/schedules/fill_weight_grads.h"
@@ -44,6 +45,17 @@ Schedule with_more_forwards(int ranks, int micro_batches, int more) {
   return table;
 }
 
+std::string micro_batches_in_words(int count) {
+  return counted(count, "micro-batch", "micro-batches");
+}
+
+// Message and hint as sentences of one line.
+std::string in_one_line(const Error& error) {
+  std::string words = error.std::runtime_error::what();
+  if (const std::string& hint = error.where().hint; !hint.empty()) words += ". " + hint;
+  return words;
+}
+
 class ScheduleSearch {
  public:
   explicit ScheduleSearch(const ScheduleQuestion& question) : question_(question) {}
@@ -51,8 +63,8 @@ class ScheduleSearch {
   ScheduleAnswer run() {
     for (const auto& known : schedule::known_schedules()) try_fixed(known);
     if (answer_.fixed.empty())
-      throw UsageError(text("no schedule takes ", question_.ranks, " ranks and ",
-                            question_.micro_batches, " micro-batches"),
+      throw UsageError(text("no schedule takes ", counted(question_.ranks, "rank"), " and ",
+                            micro_batches_in_words(question_.micro_batches)),
                        {.hint = answer_.refused.empty() ? "" : answer_.refused.front().second});
     std::stable_sort(answer_.fixed.begin(), answer_.fixed.end(), [&](const auto& a, const auto& b) {
       if (a.fits != b.fits) return a.fits;
@@ -111,12 +123,13 @@ class ScheduleSearch {
                                    "backward before the last forward");
       return;
     }
-    std::string reason = "the model has fewer layers than stages";
+    std::string reason = "it takes several stages on each rank, and only 1 is tried";
     bool is_taken = false;
     std::vector<int> numbers = question_.stages_per_rank;
     if (known.stages_per_rank > 0) numbers = {known.stages_per_rank};
     for (const int each : numbers) {
       if (known.stages_per_rank == 0 && each == 1) continue;  // 1F1B, GPipe or ZB-H1
+      reason = "the model has fewer layers than stages";
       try {
         Schedule table = schedule::generate(known.name, {.stages = question_.ranks * each,
                                                          .micro_batches = question_.micro_batches,
@@ -126,7 +139,7 @@ class ScheduleSearch {
         answer_.fixed.push_back(simulate(known.name, std::move(table), *stages));
         is_taken = true;
       } catch (const UsageError& error) {
-        reason = error.what();
+        reason = in_one_line(error);
       }
     }
     if (!is_taken) answer_.refused.emplace_back(known.name, reason);
@@ -224,16 +237,20 @@ std::vector<std::string> ScheduleAnswer::trades() const {
 ScheduleAnswer find_schedule(const ScheduleQuestion& question) {
   for (const int number : {question.ranks, question.micro_batches})
     if (number < 1)
-      throw UsageError(text(question.ranks, " ranks and ", question.micro_batches,
-                            " micro-batches: both must be at least 1"));
+      throw UsageError(text(counted(question.ranks, "rank"), " and ",
+                            micro_batches_in_words(question.micro_batches),
+                            ": both must be at least 1"));
   // Its time grows with the orders, whose number grows with the ranks, and with their actions.
   constexpr std::int64_t most = 1 << 21;
   const std::int64_t squared = std::int64_t{question.ranks} * question.ranks;
   if (squared * question.micro_batches > most)
-    throw UsageError(text("a search for ", question.ranks, " ranks and ", question.micro_batches,
-                          " micro-batches would take minutes"),
-                     {.hint = text("Give at most ", std::max<std::int64_t>(1, most / squared),
-                                   " micro-batches, or draw one schedule: trestle view.")});
+    throw UsageError(
+        text("a search for ", counted(question.ranks, "rank"), " and ",
+             micro_batches_in_words(question.micro_batches), " would take minutes"),
+        {.hint = text(most < squared ? std::string("Give fewer ranks")
+                                     : text("Give at most ", micro_batches_in_words(
+                                                                 static_cast<int>(most / squared))),
+                      ", or draw one schedule: trestle view.")});
   return ScheduleSearch(question).run();
 }
 

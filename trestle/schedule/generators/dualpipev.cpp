@@ -1,3 +1,4 @@
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/schedule/generators/generators.h"
@@ -52,8 +53,9 @@ Schedule make_dualpipev(const GenerateOptions& options) {
   Schedule table = table_in_v(options);
   const int ranks = table.rank_count();
   if (options.micro_batches < options.stages)
-    throw UsageError(text("schedule 'dualpipev' cannot have ", options.micro_batches,
-                          " micro-batches for ", options.stages, " stages"),
+    throw UsageError(text("schedule 'dualpipev' cannot have ",
+                          counted(options.micro_batches, "micro-batch", "micro-batches"), " for ",
+                          counted(options.stages, "stage")),
                      {.hint = text("Give at least ", options.stages, ".")});
   for (int rank = 0; rank < ranks; ++rank)
     table.ranks[static_cast<std::size_t>(rank)] =
