@@ -1,6 +1,7 @@
 // Weights that stages share, in replicated and sharded pipelines, compared with plain torch.
 #include <gmock/gmock.h>
 
+#include "tests/pipeline/support.h"
 #include "tests/pipeline/tied_training.h"
 #include "tests/support/message_of.h"
 #include "tests/support/virtual_environment.h"
@@ -216,6 +217,31 @@ TEST(TiedParallel, RefuseAnOwnerInALaterStage) {
                 ::testing::AllOf(::testing::HasSubstr("'embed.weight' of stage 0 is tied to"),
                                  ::testing::HasSubstr("'head.weight' of the later stage 1"),
                                  ::testing::HasSubstr("tie(\"head.weight\", \"embed.weight\")")));
+  });
+}
+
+// The last stage has a copy of a weight of stage 6. Its last W follows work that needs the owner's
+// rank, and replicas reduce the owner's gradients before that.
+TEST(TiedReplicas, RefuseATableInWhichRanksWouldWaitForEachOther) {
+  const support::WatchDog watch("ties that replicas cannot reduce");
+  spawn(6, [](World& world) {
+    const DeviceMesh mesh(world, {{"pipeline", 3}, {"replicate", 2}, {"shard", 1}});
+    nn::Layers net(nn::Seed{5});
+    for (int i = 0; i < 9; ++i) net.add(text("l", i), tied::linear(4, 4, true));
+    net.tie("l8.weight", "l6.weight");
+    const auto refusal = [&](int micro_batches) {
+      Parallel parallel(net, mesh,
+                        {.options = {.balance = std::vector<int>(9, 1),
+                                     .micro_batches = micro_batches,
+                                     .schedule = "interleaved_zero_bubble",
+                                     .stages_per_rank = 3,
+                                     .deadline = std::chrono::seconds(30)}});
+      const at::Tensor rows = torch::ones({6, 4}, torch::kDouble);
+      parallel.step(rows, rows, nn::mean_squared_error());
+    };
+    EXPECT_THAT(support::message_of<UsageError>([&] { refusal(1); }),
+                testing::HasSubstr("gradient of a tied parameter before its copies"));
+    EXPECT_NO_THROW(refusal(3));
   });
 }
 

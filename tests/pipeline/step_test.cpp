@@ -171,9 +171,10 @@ TEST(Step, KeepsFirstOutput) {
 }
 
 TEST(Step, RefusesLossesThatAreNoRealNumbersAndWeightsThatCountNothing) {
-  const at::Tensor x = torch::randn({4, width}), y = torch::randn({4, width});
+  const at::Tensor x = input(), y = target();
   const auto refusal = [&](const nn::Loss& loss) {
-    Pipeline pipeline(chain(3), {.balance = {3}, .micro_batches = 2});
+    const nn::Layers net = chain(3);
+    Pipeline pipeline(net, {.balance = {static_cast<int>(net.size())}, .micro_batches = 2});
     return message_of<UsageError>([&] { pipeline.step(x, y, loss); });
   };
   const auto square = [](at::Tensor output, at::Tensor) { return output.square().mean(); };

@@ -7,6 +7,7 @@
 #include "trestle/device/virtual_device.h"
 #include "trestle/precision/gradient_scaler.h"
 #include "trestle/schedule/csv.h"
+#include "trestle/schedule/timeline.h"
 
 // Weights that layers of different stages share, in one process.
 namespace trestle {
@@ -311,6 +312,8 @@ void expect_plain_gradients(int layers, const Pairs& ties, const PipelineOptions
   torch::mse_loss(value, target).backward();
 
   Pipeline pipeline(chain_with_ties(layers, ties), options);
+  const auto costs = pipeline.profile({input}, target, nn::mean_squared_error());
+  EXPECT_GT(schedule::makespan(pipeline.predict(costs)), 0);
   for (int step = 0; step < 2; ++step) {
     pipeline.zero_grad();
     pipeline.step(input, target, nn::mean_squared_error());

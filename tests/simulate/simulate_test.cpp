@@ -12,6 +12,8 @@
 #include "tests/schedule/tables.h"
 #include "tests/simulate/event_of.h"
 #include "trestle/base/error.h"
+#include "trestle/schedule/csv.h"
+#include "trestle/schedule/data_parallel.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 
@@ -71,6 +73,24 @@ TEST(Simulate, WaitsForTiedParameters) {
   EXPECT_EQ(event_of(later, "0B1").end, 3 + 9);
   costs.ties[0].copy = 2;
   EXPECT_THROW(simulate(lower(gpipe(2, 2), {}), costs), UsageError);
+}
+
+// The copy's last W follows work that needs the owner's rank: the gradient arrives at the end.
+TEST(Simulate, TiedParametersDoNotStopARankThatOthersNeed) {
+  Costs one_rank = unit_costs(2);
+  one_rank.ties = {{.owner = 0, .copy = 1}};
+  const auto table = lower(schedule::parse_csv("0F0,1F0,1I0,0B0,1W0\n"), {});
+  EXPECT_EQ(makespan(simulate(table, one_rank)), 1 + 1 + 1 + 2 + 1);
+  Costs looped = unit_costs(9);
+  looped.ties = {{.owner = 6, .copy = 8}};
+  const auto loop =
+      lower(schedule::generate("interleaved_zero_bubble",
+                               {.stages = 9, .micro_batches = 1, .stages_per_rank = 3}),
+            {});
+  const double alone = makespan(simulate(loop, unit_costs(9)));
+  EXPECT_EQ(makespan(simulate(loop, looped)), alone);
+  // Replicas reduce the owner's gradients while its last W runs.
+  EXPECT_THROW(simulate(add_reductions(loop), looped), UsageError);
 }
 
 TEST(Simulate, OrdersEventsOfEachRank) {

@@ -4,6 +4,7 @@
 
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
+#include "trestle/base/text.h"
 #include "trestle/device/threads.h"
 #include "trestle/pipeline/options.h"
 #include "trestle/schedule/data_parallel.h"
@@ -13,17 +14,43 @@
 #include "trestle/schedule/optimizer_steps.h"
 #include "trestle/schedule/placement.h"
 #include "trestle/schedule/validate.h"
+#include "trestle/simulate/simulate.h"
 
 namespace trestle::pipeline {
+namespace {
+
+// Replicas reduce a stage's gradients while its last backward runs. The owner of a tied parameter
+// therefore takes its copies' gradients before that, and their stages may need the owner's rank
+// until later. Throws UsageError if the ranks would wait for each other.
+void check_ties(const schedule::Schedule& table, const Cut& cut) {
+  simulate::Costs costs;
+  costs.stages.resize(cut.stages.size());
+  costs.routes.resize(table.routes.size());
+  for (const StageTie& tie : cut.ties)
+    costs.ties.push_back({.owner = tie.route.from_stage, .copy = tie.route.to_stage});
+  try {
+    simulate::simulate(table, costs);
+  } catch (const UsageError& error) {
+    throw UsageError(
+        text("replicas reduce the gradient of a tied parameter before its copies' stages can send "
+             "theirs: ",
+             error.std::runtime_error::what()),
+        {.hint = "Take another schedule or fewer stages on each rank, or cut the model so that the "
+                 "layers of a tie are in one stage."});
+  }
+}
+
+}  // namespace
 
 const schedule::Schedule& ScheduleTables::get(const TableRequest& request) {
   const std::lock_guard lock(mutex_);
   auto& table = tables_[request];
   if (table.stages > 0) return table;
-  table = lower(request.micro_batches, request.schedule,
-                request.recompute ? recompute_modes() : std::vector<Recompute>());
-  if (request.updates) table = schedule::add_optimizer_steps(std::move(table));
-  return table;
+  schedule::Schedule made = lower(request.micro_batches, request.schedule,
+                                  request.recompute ? recompute_modes() : std::vector<Recompute>());
+  if (request.updates) made = schedule::add_optimizer_steps(std::move(made));
+  if (options_.replicas.hooks && !model_.cut.ties.empty()) check_ties(made, model_.cut);
+  return table = std::move(made);
 }
 
 std::vector<Recompute> ScheduleTables::recompute_modes() const {

@@ -169,8 +169,21 @@ class Ledger {
                    first->begin, first->end);
   }
 
+  // Whether the gradient of a tied parameter is received after this backward, the last one of the
+  // owner's stage: other stages of its rank follow, and no replica reduces gradients.
+  bool is_received_later(const Event& last) const {
+    bool more = false;
+    for (const Event& other : timeline_.events) {
+      if (other.rank != last.rank) continue;
+      if (other.action.kind == Kind::ReduceGrad && other.action.stage == last.action.stage)
+        return false;
+      more = more || (schedule::is_compute(other.action.kind) && other.begin > last.begin);
+    }
+    return more;
+  }
+
   // The messages of a tied parameter between two devices. The gradient arrives before the last B of
-  // the owner's stage, while the graph of that B exists.
+  // the owner's stage, while the graph of that B exists, or as the rank's row ends.
   void add_tie(const TieCost& tie) {
     if (devices_[static_cast<std::size_t>(tie.owner)] ==
         devices_[static_cast<std::size_t>(tie.copy)])
@@ -192,6 +205,8 @@ class Ledger {
     }
     if (first_forward != nullptr) accounts_.hold(tie.copy, tie.bytes, 0, first_forward->begin);
     if (tie.frozen || sent == nullptr || taken == nullptr || tie.owner > tie.copy) return;
+    if (is_received_later(*taken))
+      return accounts_.hold(tie.owner, tie.bytes, std::min(sent->end, taken->end), end_);
     const bool is_first = backwards == 1 && !costs_.gradients_at_start;
     Bytes arrived = tie.bytes;  // with the gradients of the stage's outputs, which that B frees
     for (std::size_t route = 0; route < costs_.routes.size(); ++route)

@@ -12,7 +12,7 @@ std::vector<TiePlaces> places_of_ties(const schedule::Schedule& schedule, const 
   const std::size_t stages = costs.ties.empty() ? 0 : costs.stages.size();
   using Places = std::vector<std::optional<ActionPlace>>;
   Places unshards(stages), first_forwards(stages), last_backwards(stages);
-  Places norms(schedule.ranks.size());  // each for all stages of a rank
+  Places norms(schedule.ranks.size()), ends(schedule.ranks.size());  // of each rank
   std::vector<bool> reduced(stages, false);
   for (std::size_t rank = 0; stages > 0 && rank < schedule.ranks.size(); ++rank) {
     for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
@@ -24,6 +24,7 @@ std::vector<TiePlaces> places_of_ties(const schedule::Schedule& schedule, const 
       }
       if (const auto backward = schedule::backward_in(action))
         last_backwards[static_cast<std::size_t>(backward->stage)] = here;
+      if (is_compute(action.kind)) ends[rank] = here;
       const auto stage = static_cast<std::size_t>(action.stage);
       if (action.kind == Kind::WeightGrad) last_backwards[stage] = here;
       if (action.kind == Kind::Norm) norms[rank] = here;
@@ -40,7 +41,8 @@ std::vector<TiePlaces> places_of_ties(const schedule::Schedule& schedule, const 
     if (tie.frozen) continue;
     own.last_backward = last_backwards.at(copy);
     const auto rank = static_cast<std::size_t>(schedule.rank_of_stage.at(owner));
-    own.taken = owner < copy && reduced.at(owner) ? last_backwards.at(owner) : norms.at(rank);
+    const bool early = reduced.at(owner) || last_backwards.at(owner) == ends.at(rank);
+    own.taken = owner < copy && early ? last_backwards.at(owner) : norms.at(rank);
   }
   return places;
 }

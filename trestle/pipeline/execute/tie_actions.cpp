@@ -35,6 +35,7 @@ class TiePlaces {
       if (row[i].kind == Kind::Backward || row[i].kind == last_kind) last_backward_[stage] = i;
       if (row[i].kind == Kind::Norm) end_ = i;
       if (row[i].kind == Kind::ReduceGrad) reduced_.insert(stage);
+      if (schedule::is_compute(row[i].kind)) last_compute_ = i;
     }
     if (end_ == none) end_ = row.size();
   }
@@ -44,8 +45,9 @@ class TiePlaces {
   std::size_t value_received(int stage) const { return find(first_forward_, stage, 0); }
   std::size_t gradient_sent(int stage) const { return find(last_backward_, stage, end_ - 1) + 1; }
   std::size_t gradient_received(const schedule::Route& tie) const {
-    const bool reduced = tie.from_stage < tie.to_stage && reduced_.contains(tie.from_stage);
-    return reduced ? find(last_backward_, tie.from_stage, end_) : end_;
+    const std::size_t own = find(last_backward_, tie.from_stage, end_);
+    const bool early = reduced_.contains(tie.from_stage) || own == last_compute_;
+    return early && tie.from_stage < tie.to_stage ? own : end_;
   }
 
  private:
@@ -57,7 +59,7 @@ class TiePlaces {
 
   std::map<int, std::size_t> unshard_, first_forward_, last_backward_;  // by stage
   std::set<int> reduced_;
-  std::size_t end_ = none;
+  std::size_t last_compute_ = none, end_ = none;
 };
 
 }  // namespace

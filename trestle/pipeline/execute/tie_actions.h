@@ -18,10 +18,10 @@ Transfer tie_transfer(const schedule::Action& action);
 
 // Adds the actions of ties to a rank's actions of one phase: a value is sent at the begin, or after
 // UNSHARD of its stage, and received before the first forward of the copy's stage. A gradient is
-// sent after the last backward of the copy's stage. The owner's stage receives it at the end of its
-// rank's row, before NORM: before that the copy's stage may need this rank. An earlier stage with
-// REDUCE_GRAD receives it before its own last backward, because gradients are reduced while that
-// runs.
+// sent after the last backward of the copy's stage. An earlier stage receives it before its own
+// last backward, if that ends its rank's row, or if REDUCE_GRAD follows: gradients are reduced
+// while that backward runs. Otherwise, and at a later stage, it is received at the end of the row,
+// before NORM: until then other stages may need this rank.
 std::vector<schedule::Action> with_ties(const MiniBatchState& state, int rank, Phase phase,
                                         const std::vector<schedule::Action>& row);
 
