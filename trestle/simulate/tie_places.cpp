@@ -12,7 +12,8 @@ std::vector<TiePlaces> places_of_ties(const schedule::Schedule& schedule, const 
   const std::size_t stages = costs.ties.empty() ? 0 : costs.stages.size();
   using Places = std::vector<std::optional<ActionPlace>>;
   Places unshards(stages), first_forwards(stages), last_backwards(stages);
-  Places norms(schedule.ranks.size()), ends(schedule.ranks.size());  // of each rank
+  // [rank] its NORM, and its last compute action.
+  Places norms(schedule.ranks.size()), ends(schedule.ranks.size());
   std::vector<bool> reduced(stages, false);
   for (std::size_t rank = 0; stages > 0 && rank < schedule.ranks.size(); ++rank) {
     for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {

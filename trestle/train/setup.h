@@ -69,7 +69,8 @@ nn::Layers make_frozen_model(const recipe::Recipe& recipe, const models::OwnMode
 
 // The parts of a pipeline besides the recipe, the model and the devices.
 struct PipelineParts {
-  std::vector<int> balance = {};                   // where the recipe has none; empty: measured
+  // The cut of a recipe without a balance. Empty = the layers are measured.
+  std::vector<int> balance = {};
   nn::Values sample = {};                          // needed where the balance is measured
   comm::Group group = {};                          // the ranks of the pipeline
   ReplicaOptions replicas = {};                    // where several pipelines share each batch
